@@ -171,10 +171,12 @@ def comparison(tuning: Mapping[str, Any]) -> str:
 
 
 def _passes(report: Mapping[str, Any]) -> str:
-    """The reads of the solvers; the one before them for the scale, and the one after them for pruning."""
+    """The reads of the solvers; the one before them for the columns, and the one after them for pruning."""
     history, pruned = report.get("history"), report.get("prune") is not None
     passes = history[-1]["pass"] if history else report["passes"]
-    others = ["for the scale of the columns"] if report["passes"] - pruned > passes else []
+    is_linear = report.get("kernel", "linear") == "linear"
+    first = "for the scale of the columns" if is_linear else "for the columns"
+    others = [first] if report["passes"] - pruned > passes else []
     others += ["for the pruned models"] if pruned else []
     return f"{passes}" + (f", and one {' and one '.join(others)}" if others else "")
 

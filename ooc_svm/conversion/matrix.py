@@ -12,7 +12,7 @@ from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.plan import plan_conversion
 from ooc_svm.conversion.spill import WeightedRows
 from ooc_svm.conversion.zeros import cast_values, without_zeros
-from ooc_svm.data.annotated import is_annotated, read_annotated
+from ooc_svm.data.annotated import is_annotated, own_numbers, read_annotated
 from ooc_svm.data.blocks import LabelledRows, RowBlock, Values
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.data.matrix import MatrixSource
@@ -44,10 +44,9 @@ class LabelledMatrix(NamedTuple):
         labels = own.labels if self.labels is None else self.labels
         if self.labels is None and own.label_names is not None:
             labels = np.array(own.label_names, object)[own.labels.astype(np.int64)]
-        qid, weight = own.qids if self.qid is None else self.qid, self.weight
-        return LabelledMatrix(
-            own.matrix, labels, qid, own.weights if weight is None else weight, own.feature_names
-        )
+        qid = own_numbers(self.matrix, "qid") if self.qid is None else self.qid
+        weight = own_numbers(self.matrix, "weight") if self.weight is None else self.weight
+        return LabelledMatrix(own.matrix, labels, qid, weight, own.feature_names)
 
 
 class MatrixRows:

@@ -16,19 +16,21 @@ from ooc_svm.errors import InputError, UsageError, parameter, shown
 # Column of obs that has the labels where none is named.
 DEFAULT_LABEL = "label"
 
+# Columns of obs that have weights and group numbers, and the kinds of numbers there.
+OWN_COLUMNS = {"weight": "biuf", "qid": "iu"}
+
 
 @dataclass(frozen=True, slots=True)
 class Annotated:
     """The matrix of an AnnData object, and columns of ``obs``.
 
-    Where labels have names, `labels` are places in `label_names`. Labels, weights and group numbers are None
-    where there is no such column.
+    Where labels have names, `labels` are places in `label_names`. Labels and group numbers are None where
+    there is no such column.
     """
 
     matrix: Any
     labels: Any
     label_names: tuple[str, ...] | None
-    weights: Any
     qids: Any
     row_names: npt.NDArray[np.object_]
     feature_names: FeatureNames
@@ -92,29 +94,35 @@ def read_annotated(
         matrix,
         labels,
         names,
-        *own_columns(data),
+        own_numbers(data, "qid", optional=True),
         np.asarray(data.obs_names, dtype=object),
         FeatureNames.of(data.var.index),
     )
 
 
-def own_columns(data: Any) -> tuple[Any, Any]:
-    """Weights and group numbers of the rows of an AnnData object, None where there is no such column."""
-    return _numbers(data, "weight", "biuf"), _numbers(data, "qid", "iu")
+def own_numbers(data: Any, name: str, *, optional: bool = False) -> Any:
+    """The column ``weight`` or ``qid`` of an AnnData object, None where there is none.
+
+    InputError if it is no column of numbers, for the second whole ones, and not `optional`.
+    """
+    if name not in data.obs.columns:
+        return None
+    column = np.asarray(data.obs[name])
+    if column.dtype.kind not in OWN_COLUMNS[name]:
+        if optional:
+            return None
+        whole = "whole numbers" if name == "qid" else "numbers"
+        raise InputError(
+            f"obs[{name!r}] of the AnnData has entries of type {column.dtype}, and {name} is a column of "
+            f"{whole}; make it one, or give it another name"
+        )
+    return column
 
 
 def _listed(names: Any) -> str:
     known = [f"{str(name)!r:.80}" for name in names]
     more = f" and {len(known) - 20} more" if len(known) > 20 else ""
     return (", ".join(known[:20]) or "none") + more
-
-
-def _numbers(data: Any, name: str, kinds: str) -> Any:
-    """A column of plain numbers, None where there is none."""
-    if name not in data.obs.columns:
-        return None
-    column = np.asarray(data.obs[name])
-    return column if column.dtype.kind in kinds else None
 
 
 def label_column(column: Any, name: str) -> tuple[Float64Array, tuple[str, ...] | None]:

@@ -14,6 +14,8 @@ from ooc_svm.errors import InputError, parameter
 
 MAX_CLASSES = 1000
 
+OTHERS = -1.0  # The label that stands for all that are not positive, where they are several
+
 
 @dataclass(frozen=True, slots=True)
 class BinaryProblem:
@@ -80,14 +82,16 @@ def binary_problems(
     positive: Sequence[float] = (),
     class_weight: str | Mapping[float, float] | None = None,
     trained: Mapping[float, int] | None = None,
+    named_others: float | None = OTHERS,
 ) -> tuple[Float64Array, list[BinaryProblem]]:
     """The classes, ascending, and the binary problems of classification.
 
     With two labels, the larger one is positive; with more, there is one problem for each label against the
     rest. With ``positive``, there is one problem: these labels against all others. "balanced" weighs the two
     sides of each problem with ``n / (2 n_side)``, counting the rows of each label that are ``trained`` on
-    where these are not all; weights by label are for the rows of that label, 1 by default. InputError if the
-    labels cannot be classes, or no row has a label that is named.
+    where these are not all; weights by label are for the rows of that label, 1 by default. ``named_others``
+    is the label that is called as all others together are. InputError if the labels cannot be classes, or no
+    row has a label that is named.
     """
     classes = check_classes(counts)
     assert counts is not None
@@ -104,7 +108,9 @@ def binary_problems(
         sides = [{float(label)} for label in classes]
     sizes = np.array([(trained or counts)[label] for label in classes], dtype=np.float64)
     one_against_rest = not positive and len(classes) > 2
-    return classes, [_problem(classes, sizes, side, class_weight, one_against_rest) for side in sides]
+    return classes, [
+        _problem(classes, sizes, side, class_weight, one_against_rest, named_others) for side in sides
+    ]
 
 
 def _problem(
@@ -113,6 +119,7 @@ def _problem(
     side: set[float],
     class_weight: str | Mapping[float, float] | None,
     one_against_rest: bool,
+    named_others: float | None,
 ) -> BinaryProblem:
     inside = np.array([label in side for label in classes])
     if inside.all():
@@ -126,5 +133,5 @@ def _problem(
     negative = None
     if not one_against_rest:  # the only other label; of several -1, or the lowest if -1 is a positive label
         others = classes[~inside]
-        negative = float(others[0]) if len(others) == 1 or -1.0 in side else -1.0
+        negative = float(others[0]) if len(others) == 1 or named_others in side else OTHERS
     return BinaryProblem(float(classes[inside][0]), negative, np.where(inside, 1.0, -1.0), weight)

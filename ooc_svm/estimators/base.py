@@ -85,7 +85,8 @@ class OocEstimator(BaseEstimator):
         # Labels of True and False are 1 and 0.
         if isinstance(weights := options.get("class_weight"), Mapping):
             options["class_weight"] = {_as_label(label): weight for label, weight in weights.items()}
-        if isinstance(positive := options.get("positive"), list | tuple):
+        positive = options.get("positive")
+        if isinstance(positive, list | tuple) or (isinstance(positive, np.ndarray) and positive.ndim == 1):
             options["positive"] = tuple(map(_as_label, positive))
         if is_annotated(X):  # its column of labels and its layer have been read
             options["label"] = options["layer"] = None

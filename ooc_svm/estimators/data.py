@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import (
@@ -13,7 +13,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from ooc_svm.data.annotated import DEFAULT_LABEL, is_annotated, own_columns, read_annotated
+from ooc_svm.data.annotated import DEFAULT_LABEL, is_annotated, own_numbers, read_annotated
 from ooc_svm.errors import UsageError, shown
 from ooc_svm.parameters import is_path
 
@@ -26,10 +26,41 @@ def is_streamed(X: Any) -> bool:
     return is_path(X) or hasattr(X, "read_block") or (isinstance(X, list | tuple) and any(map(is_path, X)))
 
 
-def labels_of(X: Any, y: Any, label: str | None) -> Any:
-    """The labels of rows: y, or the column of AnnData; raises UsageError."""
-    if y is not None or not is_annotated(X):
-        return y
+class Given(NamedTuple):
+    """Rows with their labels, weights and numbers of queries: what was given, or the columns of AnnData."""
+
+    X: Any
+    y: Any
+    sample_weight: Any
+    qid: Any
+
+    @classmethod
+    def of(cls, estimator: Any, X: Any, y: Any, sample_weight: Any = None, qid: Any = None) -> Given:
+        """Those of the rows that have labels.
+
+        UsageError if AnnData has no such column, InputError if a row has no label, and is not to be skipped,
+        or a column of weights has no numbers.
+        """
+        if not is_annotated(X):
+            return cls(X, y, sample_weight, qid)
+        if y is None:
+            y = _label_column(X, estimator.label)
+            labels = read_annotated(X, estimator.label, unlabelled=estimator.unlabelled).labels
+            if not (kept := np.isfinite(labels)).all():
+                X, y = X[kept], y[kept]
+                sample_weight, qid = (
+                    None if each is None else np.asarray(each)[kept] for each in (sample_weight, qid)
+                )
+        weights = own_numbers(X, "weight") if sample_weight is None else sample_weight
+        return cls(X, y, weights, qid)
+
+    def with_queries(self) -> Given:
+        """The same with the numbers of the queries."""
+        has_own = self.qid is None and is_annotated(self.X)
+        return self._replace(qid=own_numbers(self.X, "qid")) if has_own else self
+
+
+def _label_column(X: Any, label: str | None) -> Any:
     name = DEFAULT_LABEL if label is None else label
     if name not in X.obs:
         raise UsageError(
@@ -37,14 +68,6 @@ def labels_of(X: Any, y: Any, label: str | None) -> Any:
             "name one of them as label, or give y"
         )
     return np.asarray(X.obs[name])
-
-
-def columns_of(X: Any, sample_weight: Any, qid: Any = None) -> tuple[Any, Any]:
-    """Weights and numbers of the queries: those that were given, or the columns of AnnData."""
-    if not is_annotated(X):
-        return sample_weight, qid
-    weights, qids = own_columns(X)
-    return weights if sample_weight is None else sample_weight, qids if qid is None else qid
 
 
 def checked_rows(estimator: Any, X: Any) -> Any:

@@ -16,13 +16,16 @@ from ooc_svm.data.classes import label_text
 from ooc_svm.errors import InputError
 from ooc_svm.estimators.base import OocEstimator
 from ooc_svm.estimators.constructor import takes_options
-from ooc_svm.estimators.data import checked_training, columns_of, is_streamed, labels_of
+from ooc_svm.estimators.data import Given, checked_training, is_streamed
 from ooc_svm.estimators.label_columns import LabelColumns
 from ooc_svm.model.decision import Decision
 from ooc_svm.model.probabilities import gives_probabilities
 
 
 def _has_probabilities(estimator: Any) -> bool:
+    """Whether the model gives them, or one that is trained with these parameters will."""
+    if (model := getattr(estimator, "model_", None)) is not None:
+        return bool(model.gives_probabilities)
     loss = estimator.only_loss or estimator.loss
     calibrated = estimator.calibrate is not None
     return isinstance(loss, str | None) and gives_probabilities(
@@ -81,10 +84,9 @@ class OocSVC(ClassifierMixin, OocEstimator):
         if is_streamed(X):
             self._train_on_store(X, y=y, sample_weight=sample_weight)
             self._columns = None
-            self.classes_, self.multilabel_ = self.model_.classes_, self.model_.multilabel
+            self.classes_, self.multilabel_ = self._sorted(self.model_.classes_), self.model_.multilabel
             return self
-        sample_weight, _ = columns_of(X, sample_weight)
-        given = labels_of(X, y, self.label)
+        X, given, sample_weight, _ = Given.of(self, X, y, sample_weight)
         self.multilabel_ = bool(is_multilabel(given))
         matrix, y = checked_training(self, X, given, y_numeric=False, multi_output=self.multilabel_)
         if self.multilabel_:
@@ -99,8 +101,30 @@ class OocSVC(ClassifierMixin, OocEstimator):
             [only] = labels.tolist()
             raise InputError(f"training needs rows of at least two classes, y has one class: {only!r}")
         self._train(X, matrix, y, sample_weight)
-        self.classes_ = _as_given(self.model_.classes_, labels)
+        own = self.model_.classes_
+        self.classes_ = labels if len(own) == len(labels) else own  # some may be joined
         return self
+
+    @property
+    def coef_(self) -> Float64Array:
+        """Weights of the features; of two classes those of the second one."""
+        return -super().coef_ if self._is_reversed else super().coef_
+
+    @property
+    def intercept_(self) -> Float64Array:
+        """Bias of each decision function; of two classes that of the second one."""
+        return -super().intercept_ if self._is_reversed else super().intercept_
+
+    @property
+    def _is_reversed(self) -> bool:
+        """Whether the positive one of two labels is the smaller one: scikit-learn has them sorted."""
+        model = self._fitted
+        has_two = not model.is_one_vs_rest and len(model.classes) == 2
+        return has_two and bool(model.classes_[0] > model.classes_[1])
+
+    def _sorted(self, columns: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Columns in the order of the model's classes as those of `classes_`."""
+        return columns[..., ::-1] if self._is_reversed else columns
 
     def decision_function(self, X: Any) -> Float64Array:
         """Scores of the rows, of which the largest or positive ones stand for a class.
@@ -116,7 +140,9 @@ class OocSVC(ClassifierMixin, OocEstimator):
             score 0, and one that all had 1.
         """
         scores = self._scores(X)
-        return self._all_columns(scores) if self.model_.is_one_vs_rest else scores[:, 0]
+        if self.model_.is_one_vs_rest:
+            return self._all_columns(scores)
+        return -scores[:, 0] if self._is_reversed else scores[:, 0]
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Labels of the rows.
@@ -132,8 +158,7 @@ class OocSVC(ClassifierMixin, OocEstimator):
         scores = self._scores(X)
         if self.multilabel_:
             return (self._all_columns(scores) > 0).astype(np.int64)
-        labels: npt.NDArray[Any] = self.classes_[Decision.of(self.model_).choices(scores)]
-        return labels
+        return self._sorted(self.classes_)[Decision.of(self.model_).choices(scores)]
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Float64Array:
@@ -150,7 +175,7 @@ class OocSVC(ClassifierMixin, OocEstimator):
         ndarray of shape (n_samples, n_classes)
         """
         scores = self._scores(X)
-        return self._all_columns(Decision.of(self.model_).probabilities(scores))
+        return self._all_columns(self._sorted(Decision.of(self.model_).probabilities(scores)))
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Float64Array:
@@ -165,7 +190,7 @@ class OocSVC(ClassifierMixin, OocEstimator):
         ndarray of shape (n_samples, n_classes)
         """
         scores = self._scores(X)
-        shares = Decision.of(self.model_).log_probabilities(scores)
+        shares = self._sorted(Decision.of(self.model_).log_probabilities(scores))
         return self._all_columns(shares, absent=-np.inf, everywhere=0.0)
 
     def _all_columns(
@@ -193,7 +218,7 @@ class OocSVC(ClassifierMixin, OocEstimator):
         if is_streamed(X) and y is None:
             self._refuse_given(sample_weight=sample_weight)
             return self._evaluated(X, metric="subset-accuracy" if self.multilabel_ else None)
-        y = labels_of(X, y, self.label)
+        X, y, *_ = Given.of(self, X, y, sample_weight)
         if len(self.classes_) == 2 and np.size(self.positive):
             y = self._joined(y)
         return float(super().score(X, y, sample_weight))
@@ -204,23 +229,13 @@ class OocSVC(ClassifierMixin, OocEstimator):
         known, codes = np.unique(np.asarray(y), return_inverse=True)
         texts = [str(label) if decision.named else label_text(float(label)) for label in known]
         sides = np.array([decision.sides.get(text, -1) > 0 for text in texts], np.int64)
-        joined: npt.NDArray[Any] = self.classes_[sides[codes]]
-        return joined
+        return self._sorted(self.classes_)[sides[codes]]
 
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn has to know: indicator matrices are taken."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         return tags
-
-
-def _as_given(classes: npt.NDArray[Any], labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The classes of a model in the type of the labels, ascending, that it was trained on."""
-    if len(classes) != len(labels):  # some are joined
-        return classes
-    given = np.empty_like(labels)
-    given[np.argsort(classes)] = labels
-    return given
 
 
 @takes_options("svc", "logistic")
@@ -319,8 +334,8 @@ class OocSVR(RegressorMixin, OocEstimator):
         if is_streamed(X):
             self._train_on_store(X, y=y, sample_weight=sample_weight)
             return self
-        sample_weight, _ = columns_of(X, sample_weight)
-        matrix, y = checked_training(self, X, labels_of(X, y, self.label), y_numeric=True)
+        X, y, sample_weight, _ = Given.of(self, X, y, sample_weight)
+        matrix, y = checked_training(self, X, y, y_numeric=True)
         self._train(X, matrix, y, sample_weight)
         return self
 
@@ -353,7 +368,8 @@ class OocSVR(RegressorMixin, OocEstimator):
         if is_streamed(X) and y is None:
             self._refuse_given(sample_weight=sample_weight)
             return self._evaluated(X)
-        return float(super().score(X, labels_of(X, y, self.label), sample_weight))
+        X, y, *_ = Given.of(self, X, y, sample_weight)
+        return float(super().score(X, y, sample_weight))
 
 
 @takes_options("nu-svr")
@@ -425,8 +441,8 @@ class OocRanker(OocEstimator):
         if is_streamed(X):
             self._train_on_store(X, y=y, qid=qid, sample_weight=sample_weight)
             return self
-        sample_weight, qid = columns_of(X, sample_weight, qid)
-        matrix, y = checked_training(self, X, labels_of(X, y, self.label), y_numeric=True)
+        X, y, sample_weight, qid = Given.of(self, X, y, sample_weight, qid).with_queries()
+        matrix, y = checked_training(self, X, y, y_numeric=True)
         problem = self.problem if qid is not None else "ordinal"
         self._train(X, matrix, y, sample_weight, qid=qid, problem=problem)
         return self
@@ -472,5 +488,5 @@ class OocRanker(OocEstimator):
         float
         """
         check_is_fitted(self, "model_")
-        _, qid = columns_of(X, None, qid)
-        return self._evaluated(X, labels=labels_of(X, y, self.label), qid=qid)
+        X, y, _, qid = Given.of(self, X, y, None, qid).with_queries()
+        return self._evaluated(X, labels=y, qid=qid)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.data.classes import BinaryProblem, binary_problems
+from ooc_svm.data.classes import OTHERS, BinaryProblem, binary_problems, label_text
 from ooc_svm.data.source import Source
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import LabelSet, ModelSpec, Problem, held_ranges, read_finite_labels
@@ -69,7 +69,11 @@ class Classification(Problem):
 
     def _binary(self, labels: LabelSet, options: TrainOptions) -> tuple[Float64Array, list[BinaryProblem]]:
         weight = labels.class_weight(options)
-        return binary_problems(labels.counts, labels.positive(options), weight, labels.trained)
+        names, text = labels.names, label_text(OTHERS)
+        named_others: float | None = OTHERS
+        if names is not None:
+            named_others = float(names.index(text)) if text in names else None
+        return binary_problems(labels.counts, labels.positive(options), weight, labels.trained, named_others)
 
 
 CLASSIFICATION = Classification()

@@ -13,11 +13,10 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ooc_svm.data.blocks import Int64Array
 from ooc_svm.errors import DamageError, InputError, parameter
-from ooc_svm.store.anndata_labels import find_labels
+from ooc_svm.store.anndata_columns import find_labels, find_numbers
 from ooc_svm.store.anndata_opening import Opening
 from ooc_svm.store.blocks import BlockCutter
 from ooc_svm.store.chunk_files import Elements
@@ -28,7 +27,7 @@ from ooc_svm.store.labelled import LabelledStore
 from ooc_svm.store.layout import BLOCK_CHUNKS, BLOCK_ROWS, CHUNK_ELEMENTS, CHUNK_ROWS, X
 from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.store.metadata import ArrayInfo, read_group
-from ooc_svm.store.reader import Column, NumberColumn, Store, StoreParts
+from ooc_svm.store.reader import Column, Store, StoreParts
 from ooc_svm.store.storage import Storage
 
 DEFAULT_LABEL = "label"
@@ -69,8 +68,7 @@ def open_foreign(storage: Storage, label: str | None, unlabelled: str, layer: st
     labels = _wanted_labels(opening, columns, label, unlabelled, digest)
     if labels.column is not None and labels.n_unlabelled and unlabelled == "error":
         raise _unlabelled(opening, label or DEFAULT_LABEL, labels.column, labels.n_unlabelled)
-    qid = _optional(opening, columns, "qid", np.int64)
-    weight = _optional(opening, columns, "weight", np.float64)
+    qid, weight = find_numbers(opening, columns, "qid"), find_numbers(opening, columns, "weight")
     shared_id, own_id = opening.add_files(digest)
     metadata = StoreMetadata(
         path=opening.storage.path,
@@ -227,15 +225,3 @@ def _runs(opening: Opening, column: Column) -> int:
     for start, stop in opening.row_ranges():
         runs.add(column.read(start, stop))
     return runs.n_runs
-
-
-def _optional(
-    opening: Opening, columns: Sequence[str], name: str, dtype: npt.DTypeLike
-) -> NumberColumn | None:
-    """The columns qid and weight are taken where they are plain numbers."""
-    if name not in columns or read_group(opening.storage, f"obs/{name}") is not None:
-        return None
-    info = opening.column_info(f"obs/{name}")
-    if info.dtype.kind not in ("iu" if dtype is np.int64 else "biuf"):
-        return None
-    return NumberColumn(opening.array(info), dtype)

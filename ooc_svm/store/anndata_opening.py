@@ -40,6 +40,7 @@ class Opening:
         self.matrix = X if layer == X else f"layers/{layer}"
         self.infos: dict[str, ArrayInfo] = {}
         self.versions: dict[str, npt.NDArray[np.void]] = {}
+        self.unused: list[str] = []  # Columns of weights or qids that have no numbers
         self.grid: Grid | None = None
         self.n_rows, self.n_features = self._shape()
 
@@ -130,10 +131,14 @@ class Opening:
         return shared, digest.hexdigest()
 
     def remark(self) -> str | None:
-        """Which arrays have no checksums, if any."""
+        """Which arrays have no checksums, and which columns are not used, if any."""
         names = ", ".join(name for name, info in self.infos.items() if not has_checksum(info.codecs))
         what = f"{names} of {self.location} have no checksums"
-        return f"{what}: there is nothing to check their bytes against" if names else None
+        found = [f"{what}: there is nothing to check their bytes against"] if names else []
+        found += [
+            f"{name} of {self.location} is not used: its entries are no plain numbers" for name in self.unused
+        ]
+        return "; ".join(found) or None
 
     def row_ranges(self) -> Iterator[tuple[int, int]]:
         """Consecutive ranges that together are all rows."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ooc_svm.data.annotated import is_annotated, read_annotated
+from ooc_svm.data.annotated import is_annotated, own_numbers, read_annotated
 from ooc_svm.data.classes import label_text
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.data.matrix import MatrixSource
@@ -121,7 +121,11 @@ def _open_matrix(
     if is_annotated(data):
         columns, gaps = (options.label, options.layer), options.unlabelled if labels is None else "keep"
         own = read_annotated(data, *columns, labelled=labels is None, unlabelled=gaps)
-        data, sample_weight, qid = own.matrix, _given(sample_weight, own.weights), _given(qid, own.qids)
+        if sample_weight is None:
+            sample_weight = own_numbers(data, "weight")
+        if qid is None:
+            qid = own_numbers(data, "qid", optional=options.problem != "ranking")
+        data = own.matrix
         what, own_names = "the AnnData", own.feature_names
         if labels is None:
             labels, label_names = own.labels, own.label_names

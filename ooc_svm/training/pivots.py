@@ -55,7 +55,7 @@ class Pivots:
         self._is_chosen: BoolArray = np.full(n, self.count == n)
         self._own = np.empty(n)
         gram.own_values(kernel, self.squares, np.empty(n), self._own)
-        self._left, self._least = self._own.copy(), LEAST * self._own.sum()
+        self._left, self._least = self._own.copy(), LEAST * max(self._own.sum(), 0.0)
         self._F, self._known = np.empty((n, self.count if self.missing else 0)), 0
 
     @property

@@ -47,6 +47,14 @@ def test_named_labels_against_the_others(counts, positive, label, negative):
     np.testing.assert_array_equal(problem.sign, np.where(np.isin(classes, positive), 1.0, -1.0))
 
 
+@pytest.mark.parametrize(("named", "negative"), [(0.0, 2.0), (2.0, -1.0), (None, -1.0)])
+def test_a_label_whose_name_is_that_of_all_others(named, negative):
+    """Of labels with names, the one that is called -1 has another number."""
+    counts = dict.fromkeys(map(float, range(4)), 4)
+    _, (problem,) = binary_problems(counts, (0.0, 1.0), named_others=named)
+    assert (problem.positive, problem.negative) == (0.0, negative)
+
+
 def test_balanced_weights_weigh_the_sides_of_each_problem():
     counts = {1.0: 10, 2.0: 30, 5.0: 60}
     for problem in binary_problems(counts, class_weight="balanced")[1]:

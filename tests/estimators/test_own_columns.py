@@ -116,6 +116,46 @@ def test_rows_of_a_store_without_a_label(tmp_path):
         OocSVC().fit(tmp_path / "gaps.zarr")
 
 
+@pytest.mark.parametrize(
+    "label", [["", *SIDES[1:]], pd.Categorical([None, *SIDES[1:]]), [np.nan, *THREE[1:]]]
+)
+def test_annotated_rows_without_a_label(label):
+    weight = np.linspace(0.5, 2.0, len(X))
+    gaps = cells(label, weight=weight)
+    with pytest.raises(InputError, match="row 0, from 0, has no label"):
+        OocSVC().fit(gaps)
+    estimator = OocSVC(unlabelled="skip").fit(gaps)
+    known = np.asarray(gaps.obs["label"])[1:]
+    rest = OocSVC().fit(X[1:], known, sample_weight=weight[1:])
+    np.testing.assert_array_equal(estimator.coef_, rest.coef_)
+    given = OocSVC(unlabelled="skip").fit(gaps, sample_weight=weight)
+    np.testing.assert_array_equal(given.coef_, rest.coef_)
+    assert estimator.score(gaps) == rest.score(X[1:], known)
+    with pytest.raises(InputError, match="row 0, from 0, has no label"):
+        rest.set_params(unlabelled="error").score(gaps)
+
+
+def test_columns_that_are_no_numbers():
+    """Weights that are left out change the model."""
+    heavy, asked = cells(SIDES, weight=["heavy"] * len(X)), "weight is a column of numbers"
+    for refused in (
+        lambda: OocSVC().fit(heavy),
+        lambda: ooc_svm.train(heavy),
+        lambda: OocSVR().fit(cells(VALUES, weight=["1"] * len(X))),
+    ):
+        with pytest.raises(InputError, match=asked):
+            refused()
+    estimator = OocSVC().fit(heavy, sample_weight=np.ones(len(X)))
+    np.testing.assert_array_equal(estimator.coef_, OocSVC().fit(cells(SIDES)).coef_)
+    assert estimator.predict(heavy).tolist() == estimator.predict(cells(SIDES)).tolist()
+    assert estimator.score(heavy, SIDES, sample_weight=np.ones(len(X))) > 0.9
+    grades = cells(THREE, qid=np.repeat(np.arange(20.0), 10))
+    for refused in (lambda: OocRanker().fit(grades), lambda: ooc_svm.train(grades, problem="ranking")):
+        with pytest.raises(InputError, match="qid is a column of whole numbers"):
+            refused()
+    ooc_svm.train(grades)  # which has no use for them
+
+
 def test_a_store_is_scored_with_its_own_columns(tmp_path):
     ooc_svm.convert_matrix(X, VALUES > 0.0, tmp_path / "s.zarr")
     for estimator in (OocSVC(), OocSVR()):

@@ -19,7 +19,7 @@ from helpers.label_data import make_labels
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.metrics import accuracy_score
+from sklearn.metrics import accuracy_score, roc_auc_score
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
@@ -159,10 +159,31 @@ def test_predictions_have_the_type_of_the_labels(labels):
     assert estimator.score(X, labels) > 0.8
 
 
-def test_the_positive_label_comes_last():
-    estimator, usual = OocSVC(positive=-1).fit(X, SIGNS), OocSVC().fit(X, SIGNS)
-    assert estimator.classes_.tolist() == [1, -1]
+@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize("labels", [SIGNS, np.where(SIGNS > 0, "ham", "eggs")])
+def test_two_labels_are_sorted_whichever_is_positive(labels, in_memory, tmp_path):
+    """Scores of scikit-learn are of the larger label."""
+    smaller, larger = np.unique(labels).tolist()
+    given = X, labels
+    if not in_memory:
+        ooc_svm.convert_matrix(X, labels, tmp_path / "s.zarr")
+        given = (tmp_path / "s.zarr",)
+    usual = OocLogisticRegression().fit(*given)
+    estimator = OocLogisticRegression(positive=smaller).fit(*given)
+    assert estimator.model_.classes_.tolist() == [larger, smaller]
+    assert estimator.classes_.tolist() == usual.classes_.tolist() == [smaller, larger]
     assert estimator.predict(X).tolist() == usual.predict(X).tolist()
+    scores = estimator.decision_function(X)
+    np.testing.assert_array_equal(scores, -estimator.model_.decision_function(X).ravel())
+    np.testing.assert_allclose(X @ estimator.coef_[0] + estimator.intercept_[0], scores, atol=1e-9)
+    shares = estimator.predict_proba(X)
+    assert estimator.classes_[shares.argmax(axis=1)].tolist() == estimator.predict(X).tolist()
+    np.testing.assert_allclose(np.exp(estimator.predict_log_proba(X)), shares, rtol=1e-12)
+    assert roc_auc_score(labels == larger, scores) > 0.9
+    assert estimator.score(X, labels) == np.mean(estimator.predict(X) == labels)
+
+
+def test_labels_that_are_joined_are_positive():
     joined = OocSVC(positive=["eggs", "ham"], bias="free").fit(X, NAMES)
     assert ((joined.decision_function(X) > 0) == (NAMES != "spam")).mean() > 0.8
 

@@ -324,3 +324,34 @@ def test_weights_that_are_not_finite_are_bad_input(tmp_path, matrix, value):
         labelled.read_weights(0, N_ROWS - 2)
     with pytest.raises(InputError, match=message.format(33)):
         ooc_svm.train(tmp_path / "a", unlabelled="skip")
+
+
+def test_weights_and_queries_that_are_categories(tmp_path, matrix):
+    numbers = np.arange(N_ROWS) // 5
+    write(tmp_path / "a", matrix, weight=pd.Categorical(numbers), qid=pd.Categorical(numbers))
+    store = open_store(tmp_path / "a")
+    np.testing.assert_array_equal(store.read_weights(3, 20), numbers[3:20])
+    np.testing.assert_array_equal(store.read_qids(3, 20), numbers[3:20])
+    assert store.read_qids(3, 20).dtype == np.int64
+    assert store.qid_groups == len(np.unique(numbers))
+    assert "not used" not in (store.remark or "")
+
+
+def test_weights_and_queries_that_are_missing(tmp_path, matrix):
+    numbers = pd.Categorical([None if i == 7 else i // 5 for i in range(N_ROWS)])
+    write(tmp_path / "a", matrix, weight=numbers)
+    with pytest.raises(InputError, match=r"row 7, from 0, .* has the weight nan in obs/weight"):
+        open_store(tmp_path / "a").read_weights(0, N_ROWS)
+    write(tmp_path / "b", matrix, qid=numbers)
+    with pytest.raises(InputError, match=r"row 7, from 0, has no number in .*obs/qid"):
+        open_store(tmp_path / "b")
+
+
+@pytest.mark.parametrize("entries", [["heavy"] * N_ROWS, pd.Categorical(["heavy"] * N_ROWS), [2] * N_ROWS])
+def test_weights_that_are_no_plain_numbers_are_told(tmp_path, matrix, entries):
+    weight = pd.array(entries, "Int64") if entries[0] == 2 else entries
+    write(tmp_path / "a", matrix, weight=weight)
+    store = open_store(tmp_path / "a")
+    assert not store.has_weight
+    assert "obs/weight" in store.remark
+    assert "is not used: its entries are no plain numbers" in store.remark

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 import ooc_svm
@@ -312,3 +313,19 @@ def test_memory_is_known_before_anything_is_read(store):
     few, many = (ooc_svm.plan(store, **RBF, landmarks=count) for count in (10, 1500))
     assert few.total < many.total
     assert few.expected_passes < ooc_svm.plan(store, **RBF, landmarks=10, polish=True).expected_passes
+
+
+@pytest.mark.parametrize("kernel", ["sigmoid", "poly"])
+def test_rows_whose_features_are_all_0(kernel):
+    """No row tells of another: weights of 0 are as good as any."""
+    y = np.array([1.0, -1.0, 1.0, -1.0, 1.0])
+    model = ooc_svm.train(sparse.csr_matrix((5, 3)), y, kernel=kernel, landmarks=2)
+    exact = ooc_svm.train(sparse.csr_matrix((5, 3)), y, kernel=kernel)
+    assert model.report["stop_reason"] == "certified"
+    assert model.report["models"][0]["primal"] == pytest.approx(exact.report["models"][0]["primal"], rel=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"kernel": "sigmoid"}, {"kernel": "poly", "degree": 1}])
+def test_kernel_values_below_0_of_a_row_with_itself(options):
+    with pytest.raises(InputError, match="positive semi-definite"):
+        ooc_svm.train(0.1 * X[:20], np.sign(VALUES[:20]), gamma=0.5, coef0=-1.0, landmarks=4, **options)

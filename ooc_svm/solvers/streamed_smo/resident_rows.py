@@ -248,6 +248,8 @@ class ResidentRows:
         largest = np.zeros(len(self.columns) or n_features)
         row_ops.largest_magnitudes(some, indices, values, None, largest)
         used = np.sort(largest[largest > 0.0])
+        if not len(used):  # every value is 0
+            return 1.0
         outside = len(used) // 20
         return float(used[-1 - outside] / used[outside])
 

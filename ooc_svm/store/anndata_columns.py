@@ -1,4 +1,4 @@
-"""Labels of AnnData stores of other writers: columns of numbers, of text, or categories."""
+"""Columns of AnnData stores of other writers: numbers, text, or categories for labels; weights, and qids."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ooc_svm.data.annotated import OWN_COLUMNS
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.matrix import exact_numbers
 from ooc_svm.errors import DamageError, InputError, parameter
@@ -16,7 +17,7 @@ from ooc_svm.store.anndata_opening import Opening
 from ooc_svm.store.encoded_chunks import EncodedChunks
 from ooc_svm.store.label_summary import MOST_COUNTED
 from ooc_svm.store.metadata import read_group
-from ooc_svm.store.reader import Column
+from ooc_svm.store.reader import Column, NumberColumn
 
 LONGEST_NAME = 1000
 """Limit of the length of a label's name, in characters."""
@@ -71,6 +72,22 @@ class CodeColumn:
         return np.append(self.values, np.nan)[codes]  # -1 is the last entry
 
 
+@dataclass(frozen=True)
+class WholeColumn:
+    """Categories that are whole numbers; InputError where one is missing."""
+
+    values: Column  # NaN where it is missing
+    name: str  # With its store
+
+    def read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """See `Column`."""
+        found = self.values.read(start, stop)
+        if not (present := np.isfinite(found)).all():
+            row = start + int(np.argmin(present))
+            raise InputError(f"row {row}, from 0, has no number in {self.name}; remove that row")
+        return found.astype(np.int64)
+
+
 Labels = tuple[Column, tuple[str, ...] | None]
 """The labels, NaN where a row has none, and their names where they have names."""
 
@@ -99,6 +116,26 @@ def find_labels(opening: Opening, columns: Sequence[str], label: str) -> Labels:
         names = _distinct(opening, array)
         return TextColumn(array, {name: code for code, name in enumerate(names)} | {"": np.nan}), names
     return ExactColumn(array, info.dtype), None
+
+
+def find_numbers(opening: Opening, columns: Sequence[str], name: str) -> Column | None:
+    """The column ``weight`` or ``qid`` of ``obs``; None where there is none, or it has no such numbers."""
+    if name not in columns:
+        return None
+    place, kinds, is_whole = f"obs/{name}", OWN_COLUMNS[name], name == "qid"
+    group = read_group(opening.storage, place)
+    if group is None:
+        info = opening.column_info(place)
+        if info.dtype.kind in kinds:
+            return NumberColumn(opening.array(info), np.int64 if is_whole else np.float64)
+    is_category = group is not None and group.get("encoding-type") == "categorical"
+    if is_category and opening.info(f"{place}/categories").dtype.kind in kinds:
+        values, _ = _categories(opening, place)
+        if is_whole:
+            return WholeColumn(values, f"{opening.location}/{place}")
+        return values
+    opening.unused.append(place)
+    return None
 
 
 def _categories(opening: Opening, name: str) -> Labels:
