@@ -14,6 +14,7 @@ from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.matrix import exact_numbers
 from ooc_svm.errors import DamageError, InputError, parameter
 from ooc_svm.store.anndata_opening import Opening
+from ooc_svm.store.chunk_files import Elements
 from ooc_svm.store.encoded_chunks import EncodedChunks
 from ooc_svm.store.label_summary import MOST_COUNTED
 from ooc_svm.store.metadata import read_group
@@ -78,6 +79,11 @@ class WholeColumn:
 
     values: Column  # NaN where it is missing
     name: str  # With its store
+
+    @property
+    def array(self) -> Elements:
+        """See `Column`."""
+        return self.values.array
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
         """See `Column`."""
