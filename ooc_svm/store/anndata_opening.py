@@ -131,13 +131,13 @@ class Opening:
         return shared, digest.hexdigest()
 
     def remark(self) -> str | None:
-        """Which arrays have no checksums, and which columns are not used, if any."""
-        names = ", ".join(name for name, info in self.infos.items() if not has_checksum(info.codecs))
-        what = f"{names} of {self.location} have no checksums"
-        found = [f"{what}: there is nothing to check their bytes against"] if names else []
-        found += [
+        """Which columns are not used, and which arrays have no checksums, if any."""
+        found = [
             f"{name} of {self.location} is not used: its entries are no plain numbers" for name in self.unused
         ]
+        if names := ", ".join(name for name, info in self.infos.items() if not has_checksum(info.codecs)):
+            what = f"{names} of {self.location} have no checksums"
+            found.append(f"{what}: there is nothing to check their bytes against")
         return "; ".join(found) or None
 
     def row_ranges(self) -> Iterator[tuple[int, int]]:
