@@ -12,7 +12,7 @@ TIME_LIMIT = "time-limit"
 SIGNAL = "signal"
 PRUNED = "pruning"  # The gap was certified, and with the small weights at 0 it is larger
 LANDMARKS = "landmarks"  # The gap of the model of landmarks is known, and no polishing was asked for
-STALLED = "no-progress"  # The objective cannot be told from its bound any more in double precision
+STALLED = "no-progress"  # Neither P nor D has moved by more than its rounding for long
 
 _BY_WORTH = (SIGNAL, TIME_LIMIT, MAX_PASSES, STALLED, LANDMARKS, PRUNED, CERTIFIED)
 
