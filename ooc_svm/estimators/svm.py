@@ -400,8 +400,8 @@ class OocNuSVR(OocSVR):
 class OocRanker(OocEstimator):
     """Linear ranking support vector machine over pairs of rows, trained to a certified gap.
 
-    The same as `ooc_svm.train` with ``problem="ranking"``, bit for bit; without qids with
-    ``problem="ordinal"``, where all rows are compared.
+    The same as `ooc_svm.train` with ``problem="ranking"``, bit for bit; of rows in memory
+    without qids with ``problem="ordinal"``, where all rows are compared.
 
     Parameters
     ----------
