@@ -27,7 +27,7 @@ def is_streamed(X: Any) -> bool:
 
 
 class Given(NamedTuple):
-    """Rows with their labels, weights and numbers of queries: what was given, or the columns of AnnData."""
+    """Rows with their labels, weights and numbers of queries: what was given, or columns of AnnData."""
 
     X: Any
     y: Any
@@ -36,23 +36,27 @@ class Given(NamedTuple):
 
     @classmethod
     def of(cls, estimator: Any, X: Any, y: Any, sample_weight: Any = None, qid: Any = None) -> Given:
-        """Those of the rows that have labels.
+        """Those of the rows that have labels; labels alone are taken from AnnData.
 
-        UsageError if AnnData has no such column, InputError if a row has no label, and is not to be skipped,
-        or a column of weights has no numbers.
+        UsageError if AnnData has no such column, InputError if a row has no label, and is not to be skipped.
         """
         if not is_annotated(X):
             return cls(X, y, sample_weight, qid)
         if y is None:
             y = _label_column(X, estimator.label)
-            labels = read_annotated(X, estimator.label, unlabelled=estimator.unlabelled).labels
+            where = estimator.label, estimator.layer
+            labels = read_annotated(X, *where, unlabelled=estimator.unlabelled).labels
             if not (kept := np.isfinite(labels)).all():
                 X, y = X[kept], y[kept]
                 sample_weight, qid = (
                     None if each is None else np.asarray(each)[kept] for each in (sample_weight, qid)
                 )
-        weights = own_numbers(X, "weight") if sample_weight is None else sample_weight
-        return cls(X, y, weights, qid)
+        return cls(X, y, sample_weight, qid)
+
+    def with_weights(self) -> Given:
+        """The same with the weights."""
+        has_own = self.sample_weight is None and is_annotated(self.X)
+        return self._replace(sample_weight=own_numbers(self.X, "weight")) if has_own else self
 
     def with_queries(self) -> Given:
         """The same with the numbers of the queries."""

@@ -86,7 +86,7 @@ class OocSVC(ClassifierMixin, OocEstimator):
             self._columns = None
             self.classes_, self.multilabel_ = self._sorted(self.model_.classes_), self.model_.multilabel
             return self
-        X, given, sample_weight, _ = Given.of(self, X, y, sample_weight)
+        X, given, sample_weight, _ = Given.of(self, X, y, sample_weight).with_weights()
         self.multilabel_ = bool(is_multilabel(given))
         matrix, y = checked_training(self, X, given, y_numeric=False, multi_output=self.multilabel_)
         if self.multilabel_:
@@ -218,7 +218,7 @@ class OocSVC(ClassifierMixin, OocEstimator):
         if is_streamed(X) and y is None:
             self._refuse_given(sample_weight=sample_weight)
             return self._evaluated(X, metric="subset-accuracy" if self.multilabel_ else None)
-        X, y, *_ = Given.of(self, X, y, sample_weight)
+        X, y, sample_weight, _ = Given.of(self, X, y, sample_weight)
         if len(self.classes_) == 2 and np.size(self.positive):
             y = self._joined(y)
         return float(super().score(X, y, sample_weight))
@@ -334,7 +334,7 @@ class OocSVR(RegressorMixin, OocEstimator):
         if is_streamed(X):
             self._train_on_store(X, y=y, sample_weight=sample_weight)
             return self
-        X, y, sample_weight, _ = Given.of(self, X, y, sample_weight)
+        X, y, sample_weight, _ = Given.of(self, X, y, sample_weight).with_weights()
         matrix, y = checked_training(self, X, y, y_numeric=True)
         self._train(X, matrix, y, sample_weight)
         return self
@@ -368,7 +368,7 @@ class OocSVR(RegressorMixin, OocEstimator):
         if is_streamed(X) and y is None:
             self._refuse_given(sample_weight=sample_weight)
             return self._evaluated(X)
-        X, y, *_ = Given.of(self, X, y, sample_weight)
+        X, y, sample_weight, _ = Given.of(self, X, y, sample_weight)
         return float(super().score(X, y, sample_weight))
 
 
@@ -441,7 +441,7 @@ class OocRanker(OocEstimator):
         if is_streamed(X):
             self._train_on_store(X, y=y, qid=qid, sample_weight=sample_weight)
             return self
-        X, y, sample_weight, qid = Given.of(self, X, y, sample_weight, qid).with_queries()
+        X, y, sample_weight, qid = Given.of(self, X, y, sample_weight, qid).with_weights().with_queries()
         matrix, y = checked_training(self, X, y, y_numeric=True)
         problem = self.problem if qid is not None else "ordinal"
         self._train(X, matrix, y, sample_weight, qid=qid, problem=problem)
