@@ -43,13 +43,20 @@ class OocEstimator(BaseEstimator):
 
     @property
     def coef_(self) -> Float64Array:
-        """Weights of the features; see `Model.coef_`."""
-        return self._fitted.coef_
+        """Weights of the features; see `Model.coef_`. Of two classes those of the second one."""
+        own = self._fitted.coef_
+        return -own if self._is_reversed else own
 
     @property
     def intercept_(self) -> Float64Array:
-        """Bias of each decision function."""
-        return self._fitted.intercept_
+        """Bias of each decision function, of two classes that of the second one."""
+        own = self._fitted.intercept_
+        return -own if self._is_reversed else own
+
+    @property
+    def _is_reversed(self) -> bool:
+        """Whether the model has its two classes in the other order."""
+        return False
 
     @property
     def report_(self) -> dict[str, Any]:

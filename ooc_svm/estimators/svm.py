@@ -106,16 +106,6 @@ class OocSVC(ClassifierMixin, OocEstimator):
         return self
 
     @property
-    def coef_(self) -> Float64Array:
-        """Weights of the features; of two classes those of the second one."""
-        return -super().coef_ if self._is_reversed else super().coef_
-
-    @property
-    def intercept_(self) -> Float64Array:
-        """Bias of each decision function; of two classes that of the second one."""
-        return -super().intercept_ if self._is_reversed else super().intercept_
-
-    @property
     def _is_reversed(self) -> bool:
         """Whether the positive one of two labels is the smaller one: scikit-learn has them sorted."""
         model = self._fitted
