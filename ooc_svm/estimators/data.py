@@ -55,13 +55,14 @@ class Given(NamedTuple):
 
     def with_weights(self) -> Given:
         """The same with the weights."""
-        has_own = self.sample_weight is None and is_annotated(self.X)
-        return self._replace(sample_weight=own_numbers(self.X, "weight")) if has_own else self
+        return self._replace(sample_weight=self._own("weight", self.sample_weight))
 
     def with_queries(self) -> Given:
         """The same with the numbers of the queries."""
-        has_own = self.qid is None and is_annotated(self.X)
-        return self._replace(qid=own_numbers(self.X, "qid")) if has_own else self
+        return self._replace(qid=self._own("qid", self.qid))
+
+    def _own(self, name: str, given: Any) -> Any:
+        return own_numbers(self.X, name) if given is None and is_annotated(self.X) else given
 
 
 def _label_column(X: Any, label: str | None) -> Any:

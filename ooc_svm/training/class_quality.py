@@ -14,9 +14,9 @@ from ooc_svm.evaluation.metrics import BinaryCounts, ClassCounts, accuracy, bala
 from ooc_svm.passes.base import Request, RowSlice
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.problems.base import ModelSpec
-from ooc_svm.problems.targets import CODES, HELD_OUT
+from ooc_svm.problems.targets import CODES
 from ooc_svm.solvers.base import KeptScores
-from ooc_svm.training.counted_rows import RowChoice
+from ooc_svm.training.counted_rows import ROWS_HELD_OUT, RowChoice
 
 # Scores that are looked at together.
 _SCORES = 1 << 16
@@ -92,7 +92,7 @@ class ClassMetrics:
 
     def requests(self, scores: Sequence[KeptScores]) -> list[Request]:
         """What is asked of the row vectors."""
-        return [RowPass(ClassHits.of(self.models, scores, RowChoice(HELD_OUT, True)), scores[0].rows)]
+        return [RowPass(ClassHits.of(self.models, scores, ROWS_HELD_OUT), scores[0].rows)]
 
     def values(self, answers: Sequence[Any]) -> dict[str, float]:
         """The metrics from the answers."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import union
+from ooc_svm.problems.targets import HELD_OUT
 from ooc_svm.solvers.base import KeptScores
 
 
@@ -28,6 +29,9 @@ class RowChoice:
     def of(self, vectors: Mapping[str, Any], part: slice = slice(None)) -> Mapping[str, Any]:
         """The slices of row vectors that a rule has, those of the chosen rows of a part of them."""
         return _Chosen(vectors, part, self)
+
+
+ROWS_HELD_OUT = RowChoice(HELD_OUT, marked=True)
 
 
 class _Chosen(Mapping[str, Any]):

@@ -17,9 +17,9 @@ from ooc_svm.evaluation.metrics import macro_f1
 from ooc_svm.passes.base import Request, RowSlice
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.problems.base import ModelSpec
-from ooc_svm.problems.targets import CODES, HELD_OUT
+from ooc_svm.problems.targets import CODES
 from ooc_svm.solvers.base import KeptScores
-from ooc_svm.training.counted_rows import RowChoice
+from ooc_svm.training.counted_rows import ROWS_HELD_OUT, RowChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class LabelMetrics:
 
     def requests(self, scores: Sequence[KeptScores]) -> list[Request]:
         """What is asked of the row vectors."""
-        return [RowPass(LabelHits.of(self.models, scores, RowChoice(HELD_OUT, True)), scores[0].rows)]
+        return [RowPass(LabelHits.of(self.models, scores, ROWS_HELD_OUT), scores[0].rows)]
 
     def values(self, answers: Sequence[Any]) -> dict[str, float]:
         """The metrics from the answers."""

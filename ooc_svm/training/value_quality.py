@@ -13,9 +13,9 @@ from ooc_svm.data.blocks import Float64Array
 from ooc_svm.engine.base import Engine
 from ooc_svm.passes.base import Request, RowSet, RowSlice
 from ooc_svm.passes.rowwise import RowPass
-from ooc_svm.problems.targets import HELD_OUT, TARGET
+from ooc_svm.problems.targets import TARGET
 from ooc_svm.solvers.base import KeptScores
-from ooc_svm.training.counted_rows import RowChoice
+from ooc_svm.training.counted_rows import ROWS_HELD_OUT, RowChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class ValueMetrics:
     @classmethod
     def of(cls, engine: Engine, row_set: RowSet | None) -> ValueMetrics:
         """Those of a store."""
-        return cls(Values.of(engine, row_set, RowChoice(HELD_OUT, True)))
+        return cls(Values.of(engine, row_set, ROWS_HELD_OUT))
 
     def requests(self, scores: Sequence[KeptScores]) -> list[Request]:
         """What is asked of the row vectors."""
