@@ -159,6 +159,7 @@ class Solving:
         stopped=False,
         n_parts=1,
         n_helpers=0,
+        follow=0.0,
     ):
         self.data = data
         self.v = np.zeros(len(data.t)) if v is None else v
@@ -172,8 +173,8 @@ class Solving:
         with self._parts(data.arrays(dtype), n_parts, n_helpers) as (matrix, parts):
             dual_loops.solve(
                 data.functions, *matrix, parts, np.arange(len(self.dual), dtype=np.uint64), data.squares,
-                moments, data.scale2, self.w, self.bias, data.targets, self.dual, self.far, np.uint64(seed),
-                wanted, most_elements, np.array([stopped], np.uint8), self.sums,
+                moments, data.scale2, self.w, self.bias, follow, data.targets, self.dual, self.far,
+                np.uint64(seed), wanted, most_elements, np.array([stopped], np.uint8), self.sums,
             )  # fmt: skip
 
     @contextmanager

@@ -65,7 +65,7 @@ class Rows:
     def sweeps(self, most: int) -> None:
         dual_loops.solve(
             self.of_loss, *self.csr, None, self.places, self.squares, self.moments, self.scale2, self.w,
-            self.bias, self.targets, self.dual, self.stationarity, np.uint64(3), 0.0,
+            self.bias, 0.0, self.targets, self.dual, self.stationarity, np.uint64(3), 0.0,
             most * (len(self.csr[1]) + self.n), np.zeros(1, np.uint8), np.zeros(dual_loops.N_SUMS),
         )  # fmt: skip
 

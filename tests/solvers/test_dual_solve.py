@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,6 +51,14 @@ def best_value(data):
     w, b = np.ravel(model.coef_), float(np.ravel(model.intercept_)[0]) if data.rho > 0.0 else 0.0
     norm = w @ w + (b * b / data.rho if data.rho > 0.0 else 0.0)
     return 0.5 * norm + plain_losses(data.loss, data.t, data.scaled @ w + b, data.cost, data.eps).sum()
+
+
+def gap_with_bias(run):
+    """P - D of a penalized bias, P at the weights and the bias of a run."""
+    data, v, b = run.data, run.dual, run.bias[dual_loops.B]
+    w = data.scaled.T @ v
+    losses = plain_losses(data.loss, data.t, data.scaled @ w + b, data.cost, data.eps).sum()
+    return 0.5 * (w @ w + b * b) + losses - replace(data, rho=1.0).dual(v)
 
 
 class TestSolve:
@@ -109,6 +118,26 @@ class TestSolve:
         assert data.primal(run.dual) - data.dual(run.dual) <= 2.0 * wanted
         looser = Solving(data, v, wanted=10 * wanted)
         assert looser.sums[dual_loops.ELEMENTS] <= run.sums[dual_loops.ELEMENTS]
+
+    @pytest.mark.parametrize("rho", [0.02, 0.3])
+    @pytest.mark.parametrize("loss", LOSSES)
+    def test_a_bias_that_follows_comes_to_the_sum_of_the_multipliers(self, loss, rho):
+        data = dual_data(loss, n_rows=150, rho=rho)
+        run = Solving(data, wanted=1e-9, follow=rho)
+        assert run.bias[dual_loops.B] == pytest.approx(run.dual.sum(), abs=1e-4)
+        assert gap_with_bias(run) <= 1e-8
+        whole = replace(data, rho=1.0)
+        assert whole.dual(run.dual) == pytest.approx(best_value(whole), rel=1e-6)
+        early = Solving(data, wanted=1.0, follow=rho)
+        assert 1e-6 < gap_with_bias(early) <= 2.0
+        assert early.sums[dual_loops.GAP] <= 1.0
+
+    @pytest.mark.parametrize("loss", LOSSES)
+    def test_ways_that_are_too_long_become_shorter(self, loss):
+        data = dual_data(loss, n_rows=150, rho=0.02)
+        run = Solving(data, wanted=1e-6, follow=1.0)
+        assert gap_with_bias(run) <= 1e-5
+        assert run.sums[dual_loops.ROWS] < 3_000 * len(run.dual)
 
     def test_ends_after_the_sweep_with_the_most_elements(self):
         data = dual_data("hinge", C=50.0)

@@ -228,7 +228,7 @@ class TestSolve:
         row_ops.row_squares(*data.arrays(dtype), None, np.arange(N_ROWS), squares)
         dual_loops.solve(
             model.loss, *data.arrays(dtype), None, np.arange(N_ROWS, dtype=np.uint64), squares, None, None,
-            expected_w, np.zeros(3), data.targets, dual, far, seed_of(1), 1e-6, 10**7, GO_ON, expected,
+            expected_w, np.zeros(3), 0.0, data.targets, dual, far, seed_of(1), 1e-6, 10**7, GO_ON, expected,
         )  # fmt: skip
         assert held.dual.tobytes() == dual.tobytes()
         assert w.tobytes() == expected_w.tobytes()

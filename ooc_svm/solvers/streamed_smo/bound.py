@@ -54,8 +54,14 @@ def lower_bound(model: DualModel, state: SmoState, n_rows: int, log_odds: float)
     if model.free_bias and (bound <= 0.0 or not math.isfinite(log_odds)):
         # Multipliers of one class alone sum up to 0 only where all of them are 0.
         return 0.0, 0.0
-    b = float(state.bias(space)[dual_loops.B])
+    b = slope_of_sum(model, state)
     return bound, rounding.dual(space.norm(w), b, (n_rows, space.n_features)) + abs(b) * rest
+
+
+def slope_of_sum(model: DualModel, state: SmoState) -> float:
+    """What D changes by with the sum of the multipliers, but for the sign: the bias that they stand for."""
+    space = model.space
+    return state.multipliers.total if space.penalized_bias else float(state.bias(space)[dual_loops.B])
 
 
 def farthest_bias(model: DualModel, state: SmoState, log_odds: float) -> float:
@@ -118,7 +124,7 @@ def has_residue(model: DualModel, state: SmoState, stopping: Stopping, n_rows: i
         return False
     if model.free_bias or not model.is_parabola:
         return True
-    b = float(state.bias(space)[dual_loops.B])
+    b = slope_of_sum(model, state)
     error = state.rounding.dual(space.norm(state.w), b, (n_rows, space.n_features))
     return not (error < math.inf and stopping.certifies(lower + error / RESIDUE, lower))
 

@@ -67,6 +67,7 @@ class Foresight:
     rounds: Sequence[Round]
     before: Float64Array  # shape (rounds,): the row gaps that each round saw in the read before
     b: float  # That the scores are without
+    apart: float  # What a penalized bias that is not the sum of the multipliers adds to P - D
     held: Int64Array  # Row numbers of the resident rows
     _asked: int = field(default=0, init=False)  # Rows that had been met when their gaps were last summed up
     _here: float = field(default=0.0, init=False)  # The most that the gaps of the resident rows have been
@@ -87,9 +88,10 @@ class Foresight:
         row_gaps(model.loss, none, none, 0.0, np.empty((0, 2)), np.empty(0, np.bool_))
         if state.certificate.passes == 0 or state.rests:
             return None
-        b = state.point(model.space)[1]
-        held = state.multipliers.working_set.ids
-        return cls(model, state, stopping, rounds, state.gaps.copy(), b, held)
+        space, held = model.space, state.multipliers.working_set.ids
+        apart = state.excess(space, state.bias(space)) if state.is_loose(space) else 0.0
+        b = state.point(space)[1]
+        return cls(model, state, stopping, rounds, state.gaps.copy(), b, 0.5 * apart * apart, held)
 
     def ends(self, r: int, gap_here: float) -> Generator[Overlap, Any, bool]:
         """Whether the rounds after r need no steps, as far as is known.
@@ -102,7 +104,8 @@ class Foresight:
         if r + 1 == len(self.rounds) or share < TELLING or met < 2 * self._asked:
             return False
         # What the lanes have seen is less, since w has moved meanwhile, and is known already.
-        if not self._certifies(float(self.state.gaps[: r + 1].sum()) / share + self._here):
+        elsewhere = float(self.state.gaps[: r + 1].sum()) / share
+        if not self._certifies(elsewhere + self._here + self.apart):
             return False
         # Row vectors still have these rows' multipliers of the read's start, beside their scores.
         self._asked, of_read = met, self.rounds[: r + 1]
@@ -110,7 +113,8 @@ class Foresight:
         rows = RowSet(padded([segment for each in of_read for segment in each.rows.segments]))
         gaps = RowPass(RowGaps(self.model, self.b, held), rows)
         answers = yield Overlap((gaps,), apart=self.state.is_large)
-        self.state.rests = int(self._certifies(float(answers[0][0]) / share + self._here))
+        elsewhere = float(answers[0][0]) / share
+        self.state.rests = int(self._certifies(elsewhere + self._here + self.apart))
         return bool(self.state.rests)
 
     def _certifies(self, gap: float) -> bool:

@@ -119,10 +119,11 @@ class WorkingSet:
         unit: float = 1.0,
         mean: Float64Array | None = None,
         stop: npt.NDArray[np.uint8] = GO_ON,
+        follow: float = 0.0,
     ) -> tuple[Float64Array, float]:
         """Improve the multipliers here until their gaps sum up to ``wanted``; w and b follow.
 
-        ``bias``, ``mean`` and ``stop``: see `dual_loops`.
+        ``bias``, ``mean``, ``stop`` and ``follow``: see `dual_loops`.
         ``patience``: sweeps before a proximal step, if that is not reached by then. One, whatever this is,
         where columns are few and the rows are solved ``again``, to a smaller sum than they just were.
         ``unit``: of residuals.
@@ -149,8 +150,8 @@ class WorkingSet:
             longest, order, n_steps = 0.0, seed, 0
             while True:
                 done = dual_loops.solve(
-                    model.loss, *rows.matrix, parts, places, rows.squares, moments, scale2, *of_model,
-                    self.stationarity, order, wanted, limit, stop, sums,
+                    model.loss, *rows.matrix, parts, places, rows.squares, moments, scale2, own, bias, follow,
+                    self.targets, self.dual, self.stationarity, order, wanted, limit, stop, sums,
                 )  # fmt: skip
                 left = most_elements - looked_at(sums)
                 if done or stop[0] or left <= 0 or steps is None:
@@ -191,13 +192,17 @@ class WorkingSet:
         by_products = model.has_limits and not is_narrow(len(here.w))
         return ProximalSteps(here, n_elements, scale, by_products, stop, sums, self._crew)
 
-    def bias_step(self, model: DualModel, w: Float64Array, bias: Float64Array, step: float) -> float:
-        """The change of b at which the losses' slopes sum up to 0, those of rows elsewhere staying.
+    def bias_step(
+        self, model: DualModel, w: Float64Array, bias: Float64Array, excess: float, step: float
+    ) -> float:
+        """The change of b at which the losses' slopes have no excess, those of rows elsewhere staying.
 
-        ``step`` is returned where that is less: the sum would have changed its sign before.
+        ``excess``: that of the multipliers, see `SmoState.excess`.
+        ``step`` is returned where that is less: the excess would have changed its sign before.
         """
         total = float(bias[dual_loops.TOTAL])
         elsewhere = total - float(self.dual.sum())
+        b, penalized = float(bias[dual_loops.B]), float(model.space.penalized_bias)
         residual = np.empty(len(self.places))
         moments = None if not len(self.moments) else self.moments
         dual_loops.residuals(
@@ -205,9 +210,9 @@ class WorkingSet:
         )
 
         def beyond(shift: float) -> bool:
-            """Whether the sum at a shift still has the sign that it has now."""
+            """Whether the excess at a shift still has the sign that it has now."""
             slopes = dual_loops.slope_sum(model.loss, residual, shift, self.targets)
-            return bool((elsewhere + slopes) * total > 0.0)
+            return bool((elsewhere + slopes - penalized * (b + shift)) * excess > 0.0)
 
         near, far = step, 2.0 * step
         if not math.isfinite(far) or step == 0.0 or not beyond(near):
