@@ -189,8 +189,9 @@ def decision_alone(model: Model, C: float) -> Decision:
 def require_probabilities(model: Model) -> None:
     """Raise UsageError if the scores of a model give no probabilities."""
     if not model.gives_probabilities:
-        losses, methods = " or ".join(probabilities.LOSSES), " or ".join(CALIBRATIONS)
+        ways = [parameter("calibrate", method) for method in CALIBRATIONS]
+        ways += [parameter("loss", loss) for loss in probabilities.LOSSES]
         raise UsageError(
             f"a model with the loss {model.loss} gives scores and no probabilities; train one with "
-            f"{parameter('calibrate', methods)}, or with {parameter('loss', losses)}"
+            f"{', '.join(ways[:-1])} or {ways[-1]}"
         )

@@ -124,7 +124,7 @@ def test_a_model_without_them_says_how_to_get_some(small: SmallData, tmp_path: P
     _, err = run("predict", tmp_path / "m", small.test, "--probabilities", code=2)
     assert err == (
         "ooc-svm: error: a model with the loss hinge gives scores and no probabilities; train one with "
-        "--calibrate sigmoid or isotonic, or with --loss logistic\n"
+        "--calibrate sigmoid, --calibrate isotonic or --loss logistic\n"
     )
 
 
