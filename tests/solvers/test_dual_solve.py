@@ -139,6 +139,22 @@ class TestSolve:
         assert gap_with_bias(run) <= 1e-5
         assert run.sums[dual_loops.ROWS] < 3_000 * len(run.dual)
 
+    @pytest.mark.parametrize("loss", LOSSES)
+    def test_short_ways_become_longer(self, loss):
+        data = dual_data(loss, n_rows=150, rho=0.02)
+        run = Solving(data, wanted=1e-6, follow=1e-9)
+        assert gap_with_bias(run) <= 1e-5
+        usual = Solving(data, wanted=1e-6, follow=0.02)
+        assert run.sums[dual_loops.ROWS] < 5 * usual.sums[dual_loops.ROWS] + 100 * len(run.dual)
+
+    def test_it_does_not_go_back_and_forth_where_all_rows_are_at_bounds(self):
+        """Far values that cost little: all rows are on one side of any b but those of a short interval."""
+        data = dual_data("epsilon-insensitive", n_rows=150, rho=0.02, C=1.0)
+        data.t[:] = 30.0
+        run = Solving(data, wanted=1e-6, follow=0.02)
+        assert gap_with_bias(run) <= 1e-5
+        assert run.sums[dual_loops.ROWS] < 500 * len(run.dual)
+
     def test_ends_after_the_sweep_with_the_most_elements(self):
         data = dual_data("hinge", C=50.0)
         nnz, n_rows = data.matrix.nnz, len(data.t)

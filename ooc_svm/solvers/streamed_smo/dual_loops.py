@@ -264,8 +264,8 @@ def solve(  # type: ignore[no-untyped-def]
 
     ``parts``: None, or of long rows the cuts, and the words of a team as integers and as numbers; see
         `ooc_svm.solvers.streamed_smo.team_loops`.
-    ``follow``: the share of its way to the sum of the multipliers that a penalized bias goes after each
-        sweep; half of the square of that way is added to the row gaps. 0: it moves with the steps alone.
+    ``follow``: the share of its way to the sum of the multipliers that a penalized bias goes after a sweep at
+        first; half of the square of that way is added to the row gaps. 0: it moves with the steps alone.
     ``places`` (uint64, shape (m,)): of the rows of this model among those of the matrix.
     ``squares`` (float64): see `ooc_svm.ops.rows.row_squares`; of each row of the matrix.
     ``moments`` (float64, shape (m,)): ``m.x`` of each row; None without a mean.
@@ -281,6 +281,7 @@ def solve(  # type: ignore[no-untyped-def]
     m, before = len(dual), dual.copy()
     b, rho, total = bias[B], bias[RHO], bias[TOTAL]
     gap = apart = 0.0
+    low, high = -np.inf, np.inf  # Where a bias that follows comes to its end, as far as is known
     elements = rows = changes = 0
     active, farthest = np.arange(m), np.inf
     aside = np.zeros(m, dtype=np.bool_)
@@ -346,11 +347,15 @@ def solve(  # type: ignore[no-untyped-def]
         seed += GOLDEN
         was_apart, apart = apart, total - b if follow > 0.0 else 0.0
         gap += 0.5 * apart * apart
-        # Where rows answer too slowly, long ways go back and forth.
-        if was_apart * apart < 0.0 and abs(apart) > 0.5 * abs(was_apart):
-            follow *= 0.5
-        new_b = b + follow * apart
-        whole, done = len(active) == m, gap <= wanted or (largest == 0.0 and new_b == b)
+        # Long ways go back and forth where rows answer slowly, short ones lead nowhere where few do.
+        if abs(apart) > 0.5 * abs(was_apart):
+            follow = 0.5 * follow if was_apart * apart < 0.0 else min(2.0 * follow, 1.0)
+        whole, new_b = len(active) == m, b + follow * apart
+        if whole and largest == 0.0 and apart != 0.0:
+            # All rows are at their best with b, which goes on, but not back and forth.
+            low, high = (b, high) if apart > 0.0 else (low, b)
+            new_b = total if low < total < high else 0.5 * (low + high)
+        done = gap <= wanted or (largest == 0.0 and new_b == b)
         if stop[0] or elements + rows >= most_elements or (whole and done):
             break
         b = new_b

@@ -89,8 +89,8 @@ class Foresight:
         if state.certificate.passes == 0 or state.rests:
             return None
         space, held = model.space, state.multipliers.working_set.ids
-        apart = state.excess(space, state.bias(space)) if state.is_loose(space) else 0.0
         b = state.point(space)[1]
+        apart = b - state.multipliers.total if space.penalized_bias else 0.0
         return cls(model, state, stopping, rounds, state.gaps.copy(), b, 0.5 * apart * apart, held)
 
     def ends(self, r: int, gap_here: float) -> Generator[Overlap, Any, bool]:

@@ -24,9 +24,9 @@ rounds tell that a read will be the last, the others make no steps.
 With a free bias, ``sum_i v_i = 0`` is reached by the method of multipliers: ``b = b_k + rho sum_i v_i``, b_k
 being the b that a round begins with; where that is a small step, b_k takes the larger one that is best for
 the resident rows as they are scored. P takes the b that is best for the scores, D a feasible point near by.
-A penalized bias is ``sum_i v_i`` at an optimum. With many columns it comes to that in the same way, by the
-proximal point method (Rockafellar 1976): ``b = (1 - rho) b_k + rho sum_i v_i`` with a small rho, for fewer
-steps. D is that of the multipliers in any case, ``- 1/2 (sum_i v_i)^2`` with it.
+A penalized bias is ``sum_i v_i`` at an optimum. With many columns it comes to that likewise, for fewer steps,
+by the proximal point method (Rockafellar 1976): ``b = (1 - rho) b_k + rho sum_i v_i`` with a small rho, b_k
+following while the resident rows are solved. D is that of the multipliers, ``- 1/2 (sum_i v_i)^2`` with it.
 Values are learnt as their distance from a center, which is what they cost least to predict by without
 features, and rows far from the origin as theirs from a mean row (`dual_loops`): the problem stays the same.
 """
@@ -96,8 +96,8 @@ class _Solved:
 
     w: Float64Array
     sums: Float64Array
-    b: float  # Where b_k has come to
-    rate: float  # What b_k moves by for each unit of the multipliers' excess
+    b: float  # That of the state: a penalized bias has followed
+    rate: float  # What b_k moves by for each unit that the multipliers sum up to
     longest: float  # A bound of the norm of w on the way
 
 
@@ -302,7 +302,7 @@ class StreamedSmo(Prunable):
             # Models sum up their resident rows at the same time.
             yield Overlap((), apart=True)
         model, state, multipliers = self.model, self.state, self.state.multipliers
-        space, working_set, rounding = model.space, multipliers.working_set, state.rounding
+        working_set, rounding = multipliers.working_set, state.rounding
         at_start = working_set.ids
         held_at_start = scored and working_set.count_with_cost() == self._n_with_cost
         rebuild, foresight = begin_read(model, state, self.stopping, self.rounds, self.rows.n_rows)
@@ -344,12 +344,12 @@ class StreamedSmo(Prunable):
             if foresight is not None and (yield from foresight.ends(r, self._gap_here)):
                 yield from self._only_score(r + 1, reference)
                 break
-            if r == 0 and norms and state.loosen(model):
-                rate = state.rho
-            if model.free_bias or state.is_loose(space):
+            if r == 0 and norms:
+                state.loosen(model)
+            if model.free_bias:
                 resident, answering = state.answering(model, r)
                 rate = max(state.rho * answering, rate * min(answering, RELAXED * resident))
-                state.b += state.limited(model, rate * state.excess(space, state.bias(space)))
+                state.b += state.limited(model, rate * multipliers.total)
         state.start, state.start_b = mean, mean_b + state.center
         if rebuild is not None:
             rebuild.end(state)
@@ -439,8 +439,7 @@ class StreamedSmo(Prunable):
         sweeps = effort.waiting_sweeps if state.waits else hardness * effort.sweeps
         most = max(int(sweeps * self.n_nonzeros / len(self.rounds)), WORTHWHILE)
         bias, b, rate = state.bias(model.space), state.b, state.rho
-        # Where all rows are here, they answer to it at once.
-        follow = rate if effort.at_once and state.is_loose(model.space) else 0.0
+        follow = rate if state.is_loose(model.space) else 0.0
         seed = seed_of(self.seed, self.certificate.passes, int(state.visited))
         solve = partial(working_set.solve, model, w, bias, mean=state.mean_row, stop=self._stop)
         solve = partial(solve, patience=effort.patience, unit=state.unit, follow=follow)
@@ -453,9 +452,8 @@ class StreamedSmo(Prunable):
             sums, longest = sums + more, max(longest, later)
         if follow:
             b = float(bias[dual_loops.B] - rate * bias[dual_loops.TOTAL])
-        excess = state.excess(model.space, bias)
-        if (model.free_bias or state.is_loose(model.space)) and excess:
-            rate = working_set.bias_step(model, w, bias, excess, rate * excess) / excess
+        if model.free_bias and (total := float(bias[dual_loops.TOTAL])):
+            rate = working_set.bias_step(model, w, bias, rate * total) / total
         self._solved = _Solved(w, sums, b, rate, max(longest, model.space.norm(w)))
         self._looked_at = float(looked_at(sums))
         self._gap_here = float(sums[dual_loops.GAP])
@@ -471,6 +469,8 @@ class StreamedSmo(Prunable):
         if solved is None:
             assert not len(state.multipliers.working_set.places)
             state.w = state.w.copy()  # `_join` changes it in place
+            if state.is_loose(self.model.space):
+                state.b = (1.0 - state.rho) * state.multipliers.total
             return state.rho
         state.w, state.b = solved.w, solved.b
         state.rounding.moved(solved.sums, solved.longest)

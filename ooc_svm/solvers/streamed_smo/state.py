@@ -24,11 +24,11 @@ from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 # Error of the scores at the best point where a state was saved without it, as a share of the norm of w.
 SCORES = 1e-12
 
-# A penalized bias moves by this share of the mean squared norm of a row for each unit of the multipliers, not
-# by 1, but by no less than this over the sum of the costs, since they have to move it. Rows of many columns
-# have little in common but the bias: where it moves by 1, the steps of some undo those of others (61 M
-# generated nonzeros, C of 1 and 8: 18.5 and 61 n steps in place of 9 and 26 n).
-LOOSE, LEAST_LOOSE = 0.03, 4.0
+# A penalized bias moves by this share of the mean squared norm of a row for each unit of the multipliers, if
+# that is less than 1. Rows of many columns have little in common but the bias: where it moves by 1, the steps
+# of some undo those of others (61 M generated nonzeros, C of 1 and 8: 18.5 and 61 n steps in place of 9 and
+# 26 n).
+LOOSE = 0.03
 
 # Weights and resident rows from which on what comes between two rounds is worth a thread of its own: below,
 # most of it is Python, and threads would wait for each other.
@@ -124,30 +124,21 @@ class SmoState:
         rho += space.inner(self.mean, self.mean)
         return np.array([self.b + rho * total - space.inner(self.w, self.mean), rho, total])
 
-    def excess(self, space: LinearSpace, bias: Float64Array) -> float:
-        """What the multipliers sum up to beyond what they would at an optimum with this bias.
-
-        That is 0 for one that is free, and itself for one that is penalized.
-        """
-        b, _, total = bias.tolist()
-        return float(total - b if space.penalized_bias else total)
-
     def is_loose(self, space: LinearSpace) -> bool:
         """Whether a penalized bias is not the sum of the multipliers before an optimum is reached."""
         return space.penalized_bias and self.rho < 1.0
 
-    def loosen(self, model: DualModel) -> bool:
+    def loosen(self, model: DualModel) -> None:
         """Let a penalized bias move less with each multiplier, if that saves steps; it stays where it is.
 
-        With few columns proximal steps do. Where every row has a loss, the bias has far to go at first.
+        With few columns proximal steps do. Where every row has a loss, each follows the bias all the time.
         """
-        space, costs = model.space, float(self.rounding.rows[COST])
+        space, square = model.space, self.rounding.mean_square
         saves = space.penalized_bias and not has_proximal_steps(space.n_features) and model.has_end
-        if saves and costs > 0.0:
-            rho = min(self.rho, max(LOOSE * self.rounding.mean_square, LEAST_LOOSE / costs))
+        if saves and square > 0.0:
+            rho = min(self.rho, LOOSE * square)
             self.b += (self.rho - rho) * self.multipliers.total
             self.rho = rho
-        return self.is_loose(space)
 
     def point(self, space: LinearSpace) -> tuple[Float64Array, float]:
         """Weights and bias of the moment: a mean that is taken from all rows is taken from their sum."""

@@ -192,17 +192,13 @@ class WorkingSet:
         by_products = model.has_limits and not is_narrow(len(here.w))
         return ProximalSteps(here, n_elements, scale, by_products, stop, sums, self._crew)
 
-    def bias_step(
-        self, model: DualModel, w: Float64Array, bias: Float64Array, excess: float, step: float
-    ) -> float:
-        """The change of b at which the losses' slopes have no excess, those of rows elsewhere staying.
+    def bias_step(self, model: DualModel, w: Float64Array, bias: Float64Array, step: float) -> float:
+        """The change of b at which the losses' slopes sum up to 0, those of rows elsewhere staying.
 
-        ``excess``: that of the multipliers, see `SmoState.excess`.
-        ``step`` is returned where that is less: the excess would have changed its sign before.
+        ``step`` is returned where that is less: the sum would have changed its sign before.
         """
         total = float(bias[dual_loops.TOTAL])
         elsewhere = total - float(self.dual.sum())
-        b, penalized = float(bias[dual_loops.B]), float(model.space.penalized_bias)
         residual = np.empty(len(self.places))
         moments = None if not len(self.moments) else self.moments
         dual_loops.residuals(
@@ -210,9 +206,9 @@ class WorkingSet:
         )
 
         def beyond(shift: float) -> bool:
-            """Whether the excess at a shift still has the sign that it has now."""
+            """Whether the sum at a shift still has the sign that it has now."""
             slopes = dual_loops.slope_sum(model.loss, residual, shift, self.targets)
-            return bool((elsewhere + slopes - penalized * (b + shift)) * excess > 0.0)
+            return bool((elsewhere + slopes) * total > 0.0)
 
         near, far = step, 2.0 * step
         if not math.isfinite(far) or step == 0.0 or not beyond(near):
