@@ -112,14 +112,15 @@ def test_it_takes_no_more_reads_with_a_small_cost(loss, C, streamed, monkeypatch
     assert steps(loose) <= 1.5 * steps(whole)
 
 
-def test_it_goes_all_the_way_where_no_row_moves(tight):
+@pytest.mark.parametrize(("length", "C"), [(0.3, 0.1), (0.1, 0.3)])
+def test_it_goes_all_the_way_where_no_row_moves(length, C, tight):
     """All multipliers are at their bounds, where the bias would not come to their sum by shares of it."""
     x, scores = texts()
     t = np.where(scores > np.median(scores), 1.0, -1.0)
-    options = {"bias": "penalized", "C": 0.3, "tol": 1e-6, "max_passes": 50}
-    loose = train(0.3 * x, t, **options)
+    options = {"bias": "penalized", "C": C, "tol": 1e-6, "max_passes": 50}
+    loose = train(length * x, t, **options)
     tight()
-    assert steps(loose) <= 2.0 * steps(train(0.3 * x, t, **options))
+    assert steps(loose) <= 2.0 * steps(train(length * x, t, **options))
 
 
 @pytest.mark.parametrize("kind", ["few columns", "every row has a loss", "no bias", "free"])
