@@ -24,9 +24,8 @@ rounds tell that a read will be the last, the others make no steps.
 With a free bias, ``sum_i v_i = 0`` is reached by the method of multipliers: ``b = b_k + rho sum_i v_i``, b_k
 being the b that a round begins with; where that is a small step, b_k takes the larger one that is best for
 the resident rows as they are scored. P takes the b that is best for the scores, D a feasible point near by.
-A penalized bias is ``sum_i v_i`` at an optimum. With many columns it comes to that likewise, for fewer steps,
-by the proximal point method (Rockafellar 1976): ``b = (1 - rho) b_k + rho sum_i v_i`` with a small rho, b_k
-following while the resident rows are solved. D is that of the multipliers, ``- 1/2 (sum_i v_i)^2`` with it.
+A penalized bias is ``sum_i v_i`` at an optimum. With many columns it comes to that by the proximal point
+method (Rockafellar 1976), for fewer steps: ``b = (1 - rho) b_k + rho sum_i v_i`` with a small rho.
 Values are learnt as their distance from a center, which is what they cost least to predict by without
 features, and rows far from the origin as theirs from a mean row (`dual_loops`): the problem stays the same.
 """
