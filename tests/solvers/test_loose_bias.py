@@ -98,8 +98,8 @@ def test_the_bounds_are_true(loss, C, streamed, request, tight):
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("loss", ["hinge", "squared-hinge"])
 @pytest.mark.parametrize("C", [0.01, 0.1, 1.0])
-def test_it_takes_no_more_reads_with_a_small_cost(loss, C, streamed, monkeypatch, request, tight):
-    """Where a read has few rounds, too: b has to go far with each. There are few steps to be saved."""
+def test_it_takes_hardly_more_with_a_small_cost(loss, C, streamed, monkeypatch, request, tight):
+    """Where a read has few rounds, too: b has to go far with each, and there are few steps to be saved."""
     options = {"C": C, "tol": 1e-4}
     if streamed:
         request.getfixturevalue("few_held")
