@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.dual_data import read_all
-from helpers.losses import LOSSES, QUADRATIC
+from helpers.losses import LOSSES, QUADRATIC, plain_losses
 from helpers.smo_runs import N_ROWS, Run
 
 from ooc_svm.passes.base import Overlap, Position, RowSet, StridedRange
@@ -87,6 +87,26 @@ def test_rescaled_ones_are_those_of_another_c():
     np.testing.assert_array_equal(run.state.w, 3.0 * w)
     held = known.working_set
     np.testing.assert_allclose(held.targets[:, 1], 3.0 * run.data.cost[held.ids])
+
+
+@pytest.mark.parametrize("ratio", [0.25, 1.0, 3.0])
+@pytest.mark.parametrize("bias", ["none", "penalized"])
+@pytest.mark.parametrize("loss", ["hinge", "squared-hinge"])
+def test_row_gaps_that_another_c_begins_with_sum_up_to_its_gap(loss, bias, ratio):
+    run = Run(loss, bias=bias, scaled=True)
+    for _ in run.moments():
+        pass
+    state, data, v = run.state, run.data, run.multipliers()
+    w, b = state.best / np.sqrt(data.scale2), state.best_b
+    losses = plain_losses(loss, data.t, data.scaled @ w + b, data.cost).sum()
+    primal = 0.5 * w @ w + 0.5 * data.rho * b * b + ratio * losses
+    norm = data.linear(v) - data.dual(v)
+    dual = ratio * data.linear(v) - ratio * ratio * norm
+    state.gaps[:] = 0.0
+    run.state.rescale(run.model, ratio)
+    assert state.gaps.sum() == pytest.approx(primal - dual, rel=1e-9)
+    assert (state.gaps == state.gaps[0]).all()
+    assert state.visited == 0.0
 
 
 @pytest.mark.parametrize("strides", [1, 3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -241,15 +242,28 @@ class SmoState:
         its scores, and w from the multipliers. The row vectors of multipliers and steps are left to the
         caller.
         """
+        gap = self._gap_at(model, ratio)
         self.w = self.w * ratio
         self.start = np.empty(0)
         self.gaps *= ratio
+        if math.isfinite(gap):
+            # The row gaps of the end say little of another C, for which the working set is solved too far then.
+            self.gaps = np.maximum(self.gaps, gap / len(self.gaps))
+        self.visited = 0.0
         self.multipliers.rescale(model, ratio)
         self.rho = 0.0
         if model.space.penalized_bias:
             self.b = 0.0
         self.rounding.rows[:] = 0.0
         self.certificate = Certificate()
+
+    def _gap_at(self, model: DualModel, ratio: float) -> float:
+        """About the gap of the multipliers and the best point where `rescale` leaves them."""
+        square = model.space.inner(self.best, self.best)
+        if model.space.penalized_bias:
+            square += self.best_b * self.best_b
+        primal = ratio * self.certificate.upper - 0.5 * (ratio - 1.0) * square
+        return primal - self.dual_at(model, ratio)
 
     def upgrade(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Give the arrays of a release that had neither centers nor rounding those of today."""
