@@ -247,7 +247,7 @@ class SmoState:
         self.start = np.empty(0)
         self.gaps *= ratio
         if math.isfinite(gap):
-            # The row gaps of the end say little of another C, for which the working set is solved too far then.
+            # With the row gaps of an end the working set would be solved too far for another C.
             self.gaps = np.maximum(self.gaps, gap / len(self.gaps))
         self.visited = 0.0
         self.multipliers.rescale(model, ratio)
