@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers.dual_data import read_all
@@ -89,24 +91,45 @@ def test_rescaled_ones_are_those_of_another_c():
     np.testing.assert_allclose(held.targets[:, 1], 3.0 * run.data.cost[held.ids])
 
 
-@pytest.mark.parametrize("ratio", [0.25, 1.0, 3.0])
+@pytest.mark.parametrize("ratio", [0.25, 1.0, 3.0, 1e4])
 @pytest.mark.parametrize("bias", ["none", "penalized"])
 @pytest.mark.parametrize("loss", ["hinge", "squared-hinge"])
-def test_row_gaps_that_another_c_begins_with_sum_up_to_its_gap(loss, bias, ratio):
-    run = Run(loss, bias=bias, scaled=True)
-    for _ in run.moments():
-        pass
-    state, data, v = run.state, run.data, run.multipliers()
-    w, b = state.best / np.sqrt(data.scale2), state.best_b
-    losses = plain_losses(loss, data.t, data.scaled @ w + b, data.cost).sum()
-    primal = 0.5 * w @ w + 0.5 * data.rho * b * b + ratio * losses
-    norm = data.linear(v) - data.dual(v)
-    dual = ratio * data.linear(v) - ratio * ratio * norm
-    state.gaps[:] = 0.0
-    run.state.rescale(run.model, ratio)
-    assert state.gaps.sum() == pytest.approx(primal - dual, rel=1e-9)
-    assert (state.gaps == state.gaps[0]).all()
-    assert state.visited == 0.0
+class TestAnotherC:
+    def values(self, run, ratio):
+        """P of the best point and D of the multipliers, of C times ``ratio``."""
+        data, v = run.data, run.multipliers()
+        w, b = run.state.best / np.sqrt(data.scale2), run.state.best_b
+        losses = plain_losses(run.data.loss, data.t, data.scaled @ w + b, data.cost).sum()
+        norm = data.linear(v) - data.dual(v)
+        return 0.5 * w @ w + 0.5 * data.rho * b * b + ratio * losses, ratio * data.linear(v) - ratio**2 * norm
+
+    def test_row_gaps_grow_as_the_gap_does(self, loss, bias, ratio):
+        run = Run(loss, bias=bias, scaled=True)
+        for _ in run.moments():
+            pass
+        (primal, dual), (wider_primal, wider_dual) = (self.values(run, each) for each in (1.0, ratio))
+        before = run.state.gaps.sum()
+        run.state.rescale(run.model, ratio)
+        wider = wider_primal - max(wider_dual, 0.0) - primal + dual
+        assert run.state.gaps.sum() == pytest.approx(ratio * before + max(wider, 0.0), rel=1e-9)
+        assert run.state.visited == 0.0
+        assert ratio == 1.0 or wider > 0.0
+
+    def test_of_a_far_larger_one_there_are_none(self, loss, bias, ratio):
+        run = Run(loss, bias=bias, scaled=True)
+        for _ in run.moments():
+            pass
+        primal, dual = self.values(run, ratio)
+        scale = run.state.rescale(run.model, ratio)
+        for name in (run.model.dual, run.model.step):
+            run.vectors[name].write(0, scale * run.vectors[name].read(0, N_ROWS))
+        assert scale == (0.0 if ratio == 1e4 else ratio)
+        assert (dual < -primal) == (ratio == 1e4)
+        assert run.multipliers().any() == (ratio < 1e4)
+        run.data = replace(run.data, cost=ratio * run.data.cost)
+        assert_known(run, run.multipliers())
+        held = run.state.multipliers.working_set
+        np.testing.assert_allclose(held.targets[:, 1], run.data.cost[held.ids])
 
 
 @pytest.mark.parametrize("strides", [1, 3])

@@ -235,35 +235,38 @@ class SmoState:
         self.start = self.start + share * (w - self.start)
         self.start_b += share * (b + self.center - self.start_b)
 
-    def rescale(self, model: DualModel, ratio: float) -> None:
+    def rescale(self, model: DualModel, ratio: float) -> float:
         """Go on from the state of the same problem whose C, times ``ratio``, is the one of the model.
 
-        Multipliers times ``ratio`` are feasible here. The best point stays; its losses are summed again from
-        its scores, and w from the multipliers. The row vectors of multipliers and steps are left to the
-        caller.
+        Multipliers times ``ratio`` are feasible here. Where C is so much larger that they are a far worse start
+        than none, they become 0. The best point stays; its losses are summed again from its scores, and w from
+        the multipliers. The row vectors of multipliers and steps are left to the caller, who is told what the
+        multipliers are multiplied by.
         """
-        gap = self._gap_at(model, ratio)
-        self.w = self.w * ratio
+        primal, dual = self._primal_at(model, ratio), self.dual_at(model, ratio)
+        scale = 0.0 if dual < -primal else ratio
+        wider = (primal - self._primal_at(model, 1.0)) - (max(dual, 0.0) - max(self.dual_at(model), 0.0))
+        self.w = self.w * scale
         self.start = np.empty(0)
         self.gaps *= ratio
-        if math.isfinite(gap):
-            # With the row gaps of an end the working set would be solved too far for another C.
-            self.gaps = np.maximum(self.gaps, gap / len(self.gaps))
+        if math.isfinite(wider):
+            # With the row gaps of the other C alone the working set would be solved too far.
+            self.gaps += max(wider, 0.0) / len(self.gaps)
         self.visited = 0.0
-        self.multipliers.rescale(model, ratio)
+        self.multipliers.rescale(model, ratio, scale)
         self.rho = 0.0
         if model.space.penalized_bias:
             self.b = 0.0
         self.rounding.rows[:] = 0.0
         self.certificate = Certificate()
+        return scale
 
-    def _gap_at(self, model: DualModel, ratio: float) -> float:
-        """About the gap of the multipliers and the best point where `rescale` leaves them."""
+    def _primal_at(self, model: DualModel, ratio: float) -> float:
+        """P of the best point for C times a number."""
         square = model.space.inner(self.best, self.best)
         if model.space.penalized_bias:
             square += self.best_b * self.best_b
-        primal = ratio * self.certificate.upper - 0.5 * (ratio - 1.0) * square
-        return primal - self.dual_at(model, ratio)
+        return ratio * self.certificate.upper - 0.5 * (ratio - 1.0) * square
 
     def upgrade(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Give the arrays of a release that had neither centers nor rounding those of today."""

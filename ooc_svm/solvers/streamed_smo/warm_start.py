@@ -57,12 +57,12 @@ class SmoWarmStarting(WarmStarting):
             return False
         resident.capacity, resident.cutoff = capacity, 0.0
         for own, thetas in zip(solver.restart(), taken, strict=True):
-            own.state.rescale(own.model, ratio)
+            scale = own.state.rescale(own.model, ratio)
             dual, step = vectors[own.model.dual], vectors[own.model.step]
             for each, theta in zip(rounds, thetas.tolist(), strict=True):
                 _take_steps(each, theta, dual, step)
             for span in blocks:
-                dual.write(span.start, dual.read(span.start, span.stop) * ratio)
+                dual.write(span.start, dual.read(span.start, span.stop) * scale)
                 step.write(span.start, np.zeros(span.stop - span.start))
         return True
 
