@@ -70,7 +70,7 @@ class Multipliers:
     def rescale(self, model: DualModel, ratio: float, scale: float | None = None) -> None:
         """Multiply all of them but those in row vectors, which are left to the caller, as C is multiplied.
 
-        ``scale``: what they are multiplied by, if not by ``ratio``; of what they sum up to only 0 is known then.
+        ``scale``: what they are multiplied by, if not by ``ratio``; of their sums only 0 is known then.
         """
         scale = ratio if scale is None else scale
         self.working_set.rescale(model, ratio, scale)

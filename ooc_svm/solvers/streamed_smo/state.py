@@ -238,10 +238,10 @@ class SmoState:
     def rescale(self, model: DualModel, ratio: float) -> float:
         """Go on from the state of the same problem whose C, times ``ratio``, is the one of the model.
 
-        Multipliers times ``ratio`` are feasible here. Where C is so much larger that they are a far worse start
-        than none, they become 0. The best point stays; its losses are summed again from its scores, and w from
-        the multipliers. The row vectors of multipliers and steps are left to the caller, who is told what the
-        multipliers are multiplied by.
+        Multipliers times ``ratio`` are feasible here. Where C is so much larger that they are a far worse
+        start than none, they become 0. The best point stays; its losses are summed again from its scores,
+        and w from the multipliers. The row vectors of multipliers and steps are left to the caller, who is
+        told what the multipliers are multiplied by.
         """
         primal, dual = self._primal_at(model, ratio), self.dual_at(model, ratio)
         scale = 0.0 if dual < -primal else ratio
