@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from ooc_svm.cli.exit_codes import complain
 from ooc_svm.cli.format import block, count, printable, shortened, table
 from ooc_svm.cli.habits import PredictsWithHabits
 from ooc_svm.cli.json_output import check_csv_target, check_json_target, write_json
@@ -29,11 +28,10 @@ from ooc_svm.cli.options import (
 )
 from ooc_svm.cli.paths import check_model, check_no_folder, check_target, check_text_target, file_kind
 from ooc_svm.cli.report import MOST_MODELS
-from ooc_svm.parameters import MISSING_FEATURES, PATH, TEXT
+from ooc_svm.parameters import INDEX_BASE, MISSING_FEATURES, PATH, TEXT
 
 if TYPE_CHECKING:
     from ooc_svm.evaluation.report import ClassScores, EvaluationReport
-    from ooc_svm.prediction.predict import Predicted
 
 DataPath = Annotated[
     str,
@@ -46,6 +44,15 @@ MissingFeatures = Annotated[
         MISSING_FEATURES,
         metavar="error|zero",
         help="Refuse data that lack features of the model, or take them as 0.",
+    ),
+]
+
+IndexBase = Annotated[
+    Any,
+    option(
+        INDEX_BASE,
+        metavar="1|0",
+        help="Number of the first feature in text; by default as in the text of training, or 1.",
     ),
 ]
 
@@ -89,6 +96,7 @@ def predict(
     layer: Layer = None,
     feature_names: FeatureNames = None,
     missing_features: MissingFeatures = "error",
+    index_base: IndexBase = None,
     threads: Threads = None,
     memory: Memory = None,
     cache: Cache = None,
@@ -112,7 +120,7 @@ def predict(
     place: dict[str, Any] = {"to_obs": to_obs, "overwrite": overwrite}
     if to_obs is None or output is not None:
         place["output"] = output if to_file else sys.stdout.buffer
-    written: Predicted = run(
+    run(
         load_model(model),
         data,
         **place,
@@ -125,16 +133,10 @@ def predict(
         C=C,
         feature_names=feature_names,
         missing_features=cast(Literal["error", "zero"], missing_features),
+        index_base=index_base,
         cache=cache,
         cache_size=cache_size,
     )
-    ignored = written.ignored
-    if ignored.entries and not written.extra:  # whose columns were told
-        complain(
-            "warning",
-            f"{count(ignored.rows, 'row')} of {written.rows:,} have features that the model does not have; "
-            f"{count(ignored.entries, 'value')} ignored",
-        )
 
 
 class EvaluateCommand(PredictsWithHabits):
@@ -179,6 +181,7 @@ def evaluate(
     unlabelled: Unlabelled = "error",
     feature_names: FeatureNames = None,
     missing_features: MissingFeatures = "error",
+    index_base: IndexBase = None,
     threads: Threads = None,
     memory: Memory = None,
     cache: Cache = None,
@@ -210,6 +213,7 @@ def evaluate(
         C=C,
         feature_names=feature_names,
         missing_features=cast(Literal["error", "zero"], missing_features),
+        index_base=index_base,
         cache=cache,
         cache_size=cache_size,
     )

@@ -186,6 +186,7 @@ def evaluation_report(
     with stream:
         codes = _label_codes(stream, skip_unknown=unlabelled == "skip")
         counts = _count(stream, codes, requested, confusion=confusion)
+        stream.tell_ignored()
         of_labels: LabelCounts | None = counts.get((LabelCounts, None))
         return EvaluationReport(
             metrics=_values(requested, counts, optional=not metrics),

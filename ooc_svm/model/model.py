@@ -57,7 +57,7 @@ class Model:
         The function that predicts when several values of C were trained; for one-vs-rest any function of
         its C. The last one by default.
     index_base : int
-        0 or 1, how the text numbered the features.
+        0 or 1: the number of the first feature in text.
     feature_names : FeatureNames or None
         The names of the features, a sequence of str, where the training data had names. Any sequence of str
         may be given.

@@ -200,6 +200,7 @@ def predict(
             return _predicted(stream, n_rows)
         if output is None:
             parts = [stream.decision.predictions(block.scores) for block in stream]
+            stream.tell_ignored()
             none = np.empty((0, stream.decision.scorer.n_scores))
             return np.concatenate(parts) if parts else stream.decision.predictions(none)
         writer = writer_for(details, output)
@@ -226,4 +227,5 @@ def _write(stream: ScoreStream, writer: PredictionWriter, file: BinaryIO) -> Pre
 
 def _predicted(stream: ScoreStream, n_rows: int) -> Predicted:
     """What is told of a stream that was written to its end."""
+    stream.tell_ignored()
     return Predicted(n_rows, stream.ignored, stream.columns.missing, stream.columns.extra)

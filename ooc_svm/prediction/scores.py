@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, tiles
-from ooc_svm.errors import MemoryBudgetError, parameter
+from ooc_svm.errors import MemoryBudgetError, UsageError, parameter
 from ooc_svm.model.decision import Decision, require_probabilities, select_C
 from ooc_svm.model.file import MODEL, ModelOrPath, opened_model
 from ooc_svm.model.model import Model
@@ -35,7 +35,7 @@ from ooc_svm.parameters import (
     number,
 )
 from ooc_svm.prediction.columns import Columns, match_columns
-from ooc_svm.prediction.rows import Ignored, LabelKind, RowStream, StreamBlock, open_rows
+from ooc_svm.prediction.rows import Ignored, LabelKind, RowStream, StreamBlock, TextStream, open_rows
 from ooc_svm.system.memory import INTERPRETER_BYTES, format_size, memory_budget, size_needed
 
 # Scores and stored values of a tile, at most; a tile is what a thread scores at a time.
@@ -134,6 +134,8 @@ class ScoreStream(Iterator[ScoreBlock]):
         Which of their columns are features of the model.
     ignored : Ignored
         Rows and entries of columns that the model does not have, up to the last block returned.
+    n_rows : int
+        Rows read so far.
     spare_bytes : int
         Part of the allowed memory that is left to the consumer of the scores.
     """
@@ -148,7 +150,7 @@ class ScoreStream(Iterator[ScoreBlock]):
         spare_bytes: int,
     ) -> None:
         self.decision, self.rows, self.columns, self.ignored = decision, rows, columns, Ignored()
-        self.spare_bytes, self._threads = spare_bytes, threads
+        self.n_rows, self.spare_bytes, self._threads = 0, spare_bytes, threads
         self._tile_rows = max(TILE_SCORES // decision.scorer.n_scores, 1)
         self._steps = self._run(memory_bytes)
 
@@ -158,6 +160,16 @@ class ScoreStream(Iterator[ScoreBlock]):
     def close(self) -> None:
         """Stop; there are no more blocks after that."""
         self._steps.close()
+
+    def tell_ignored(self) -> None:
+        """Warn of what was ignored, unless the columns were told beforehand; for after the last block."""
+        if self.ignored.entries and not self.columns.extra:
+            rows, values = self.ignored.rows, self.ignored.entries
+            warnings.warn(
+                f"{rows:,} row{'s' if rows > 1 else ''} of {self.n_rows:,} {'have' if rows > 1 else 'has'} "
+                f"features that the model does not have; {values:,} value{'s' if values > 1 else ''} ignored",
+                stacklevel=4,
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -172,6 +184,7 @@ class ScoreStream(Iterator[ScoreBlock]):
             closing(self.rows.blocks(self.columns, pool, threads, memory_bytes)) as blocks,
         ):
             for block in blocks:
+                self.n_rows += block.rows.n_rows
                 self.ignored.rows += block.ignored.rows
                 self.ignored.entries += block.ignored.entries
                 yield from self._score(block, pool)
@@ -264,7 +277,7 @@ def decision_scores(
     memory : int or str, optional
         Bytes or a size like ``"600MB"``; by default half of what the process may use.
     index_base : {0, 1}, optional
-        Number of the first column in text; by default that of the model's training data.
+        Number of the first column in text; by default that of the text of training, or 1.
     label : str, optional
         Column of an AnnData store, or of an AnnData object, that holds the labels.
     layer : str, optional
@@ -325,6 +338,8 @@ def decision_scores(
         cache=cache,
         cache_size=cache_size,
     )
+    if index_base is not None and not isinstance(rows, TextStream):
+        raise UsageError(f"{parameter('index_base')} is for text, and this data is none; leave it out")
     workers = threads or len(os.sched_getaffinity(0))
     columns = match_columns(model, rows, feature_names, missing_features)
     left = _memory_left(decision, rows, columns, workers, memory)
@@ -345,6 +360,7 @@ def score_array(model: ModelOrPath, data: Any, **options: Any) -> Float64Array:
     """Scores of every row as one array, shape (n_rows, K); see `decision_scores`."""
     with decision_scores(model, data, **options) as stream:
         parts = [block.scores for block in stream]
+        stream.tell_ignored()
         return np.concatenate(parts) if parts else np.empty((0, stream.decision.scorer.n_scores))
 
 
@@ -354,6 +370,7 @@ def probability_array(model: ModelOrPath, data: Any, **options: Any) -> Float64A
     require_probabilities(model)
     with decision_scores(model, data, **options) as stream:
         parts = [stream.decision.probabilities(block.scores) for block in stream]
+        stream.tell_ignored()
         return np.concatenate(parts) if parts else np.empty((0, len(stream.decision.labels)))
 
 

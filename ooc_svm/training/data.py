@@ -46,11 +46,13 @@ class Data:
     id: Callable[[], str]  # Gives a text that changes with the content
     known_by: str  # What the text follows from, for messages
     value_type: str  # {"ones", "float32", "float64"}
-    index_base: int
+    index_base: int  # Number of the first feature, for people
     remark: str | None = None  # What a user should know of the data
     n_unlabelled: int = 0  # Rows without a label, which were left out
     conversion_seconds: Callable[[], float] | None = None  # Gives the time that reading text has taken
     feature_names: FeatureNames | None = None
+    # Number of the first feature in text that the model reads; of a matrix the usual one
+    text_base: int = 1
     n_held_out: int = 0  # Rows that are held out of training
     thread_nbytes: int = 0  # What reading needs besides blocks, for each thread
     shared_nbytes: int = 0  # And for all threads
@@ -104,7 +106,8 @@ def open_data(
         known_by = _BY_FILES if data.format_version is None else _BY_MANIFEST
         names = _names_of(data.feature_names, feature_names, str(data.path), data.n_features)
         details = (data.value_type, data.index_base, data.remark, data.n_unlabelled)
-        return Data(data, known, lambda: data.id, known_by, *details, feature_names=names)
+        base = 1 if data.format_version is None else data.index_base
+        return Data(data, known, lambda: data.id, known_by, *details, feature_names=names, text_base=base)
     return _open_matrix(data, labels, sample_weight, qid, options, feature_names)
 
 

@@ -91,7 +91,7 @@ def make_model(run: Run, *, measured: bool, room: int | None = None) -> Model:
         label_names=tuple(names[int(label)] for label in classes) if names and len(classes) else None,
         multilabel=data.labels.sets is not None and bool(binary),
         C=tuple(spec.C for spec in models),
-        index_base=data.index_base,
+        index_base=data.text_base,
         feature_names=data.feature_names,
         options=replace(options, positive=_positive(prepared)).to_json(),
         selected=selected,

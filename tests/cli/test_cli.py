@@ -30,9 +30,9 @@ OPTIONS = {
     "verify": "--quiet --label --layer",
     "train": f"-o {TRAINING} --report --log --feature-names --quiet",
     "predict": "-o --scores --to-obs --overwrite --C --label --layer --feature-names --missing-features"
-    " --threads --memory",
+    " --index-base --threads --memory",
     "evaluate": "--metric --json --confusion --C --label --layer --unlabelled --feature-names"
-    " --missing-features --threads --memory",
+    " --missing-features --index-base --threads --memory",
     "export": "-o --to --C",
     "tune": f"-o {TRAINING} --folds --metric --rule --report --log --feature-names --quiet",
     "plan": f"{TRAINING} --folds --json",
@@ -285,15 +285,6 @@ def test_a_value_of_c_is_chosen(model: Path, small: SmallData, tmp_path: Path) -
         ["export", model, "-o", tmp_path / "c", "--to", "liblinear"],
     ):
         assert "0.1, 1.0" in run(*command, "--C", "0.3", code=2)[1]
-
-
-def test_unknown_features_are_counted(model: Path, tmp_path: Path) -> None:
-    text = tmp_path / "wide.svm"
-    text.write_text("1 1:1 99:2\n-1 2:1\n1 26:1 27:1\n")
-    _, err = run("predict", model, text, "-o", tmp_path / "p")
-    assert err == (
-        "ooc-svm: warning: 2 rows of 3 have features that the model does not have; 3 values ignored\n"
-    )
 
 
 @pytest.mark.parametrize(

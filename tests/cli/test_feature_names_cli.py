@@ -76,6 +76,27 @@ def test_missing_and_other_features_are_one_sentence(tmp_path: Path) -> None:
     )
 
 
+def test_unknown_features_are_counted(tmp_path: Path) -> None:
+    save_model(linear_model(np.arange(25.0)), tmp_path / "m")
+    text = tmp_path / "wide.svm"
+    text.write_text("1 1:1 99:2\n-1 2:1\n1 26:1 27:1\n")
+    told = "2 rows of 3 have features that the model does not have; 3 values ignored"
+    for command in ("predict", "evaluate"):
+        assert ooc_svm(command, tmp_path / "m", text)[1] == f"ooc-svm: warning: {told}\n"
+
+
+def test_text_may_number_features_from_0(tmp_path: Path) -> None:
+    save_model(linear_model([1.0, 2.0, -4.0]), tmp_path / "m")
+    text = tmp_path / "zero.svm"
+    text.write_text("1 0:1 1:1\n-1 2:1\n")
+    for command in ("predict", "evaluate"):
+        assert "--index-base 0" in ooc_svm(command, tmp_path / "m", text, code=3)[1]
+        ooc_svm(command, tmp_path / "m", text, "--index-base", 2, code=2)
+    assert ooc_svm("predict", tmp_path / "m", text, "--index-base", 0) == ("1\n-1\n", "")
+    out, err = ooc_svm("evaluate", tmp_path / "m", text, "--index-base", 0, "--metric", "accuracy")
+    assert (out, err) == ("accuracy  1\n", "")
+
+
 def test_a_bad_file_of_names_is_named_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "t.svm").write_text("1 1:1\n-1 2:1\n")
     (tmp_path / "n.txt").write_text("a\nb\na\n")

@@ -71,7 +71,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stores")
     ooc_svm.convert_matrix(X, SIGNS, folder / "signs.zarr", dtype="float64")
     ooc_svm.convert_matrix(X, GRADES, folder / "grades.zarr", qid=QID, dtype="float64")
-    rows = [" ".join(f"{j}:{value!r}" for j, value in enumerate(row.tolist()) if value) for row in X]
+    rows = [" ".join(f"{j + 1}:{value!r}" for j, value in enumerate(row.tolist()) if value) for row in X]
     lines = [f"{sign} {row}\n" for sign, row in zip(SIGNS, rows, strict=True)]
     (folder / "signs.svm").write_text("".join(lines))
     return folder

@@ -22,9 +22,11 @@ import pytest
 from helpers.scored_data import Data, Floats, linear_model, one_vs_rest, random_data, regressor
 from scipy import sparse
 
+from ooc_svm.conversion.convert import convert
 from ooc_svm.data.blocks import RowBlock, tiles
 from ooc_svm.data.matrix import MatrixSource, MatrixSpan
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, UsageError
+from ooc_svm.evaluation.evaluate import evaluate
 from ooc_svm.model.decision import Decision, select_C
 from ooc_svm.model.file import save_model
 from ooc_svm.model.model import Model
@@ -34,6 +36,7 @@ from ooc_svm.prediction.rows import Ignored
 from ooc_svm.prediction.scores import decision_scores
 from ooc_svm.store import open_store
 from ooc_svm.system.memory import parse_size
+from ooc_svm.training.train import train
 
 N_FEATURES = 40
 
@@ -128,10 +131,22 @@ def test_columns_that_the_model_does_not_have_are_left_out_and_counted(form: str
     if form != "matrix":
         given = data.text(tmp_path / "rows.svm") if form == "text" else data.store(tmp_path / "rows.zarr")
     options: Any = {"missing_features": "zero"} if form == "matrix" else {}
-    told = pytest.warns(match="has 15 columns that are no features") if options else nullcontext()
-    with told:
-        stream = decision_scores(model, given, **options)
+    told = f"{expected.rows} rows of 300 have features that the model does not have; {expected.entries:,} val"
+    if options:
+        told = "has 15 columns that are no features"
+    with pytest.warns(match=told) as warned:
         written = predict(model, given, output=io.BytesIO(), **options)
+    assert len(warned) == 1
+    labels = {"labels": data.labels} if options else {}
+    with pytest.warns(match=told) as warned:
+        evaluate(model, given, **labels, **options)
+    assert len(warned) == 1
+    for from_model in (model.predict, model.decision_function):
+        with pytest.warns(match=told) as warned:
+            from_model(given, **options)
+        assert len(warned) == 1
+    with pytest.warns(match=told) if options else nullcontext():
+        stream = decision_scores(model, given, **options)
     scores = np.concatenate([block.scores for block in stream])
     np.testing.assert_allclose(scores, data.scores(model), rtol=1e-12, atol=1e-12)
     assert stream.ignored == expected
@@ -163,6 +178,30 @@ def test_text_is_read_with_the_index_base_of_the_model(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"rows\.svm:1:3: index 0"):
         all_scores(linear_model(weights), path)
     assert all_scores(linear_model(weights), path, index_base=0).tolist() == [[5.0]]
+
+
+def test_a_model_of_a_matrix_reads_usual_text(tmp_path: Path) -> None:
+    data = random_data(200, N_FEATURES)
+    model = train(data.matrix.astype(np.float32), data.labels)
+    text = data.text(tmp_path / "rows.svm")
+    convert(text, tmp_path / "rows.zarr")
+    expected = all_scores(model, tmp_path / "rows.zarr")
+    assert np.array_equal(all_scores(model, text), expected)
+    assert model.index_base == 1
+    shifted = tmp_path / "shifted.svm"
+    lines = [line.split(" ") for line in text.read_text().splitlines()]
+    pairs = [[each.split(":") for each in line[1:]] for line in lines]
+    shifted.write_text(
+        "".join(
+            f"{line[0]} {' '.join(f'{int(j) - 1}:{value}' for j, value in own)}\n"
+            for line, own in zip(lines, pairs, strict=True)
+        )
+    )
+    assert np.array_equal(all_scores(model, shifted, index_base=0), expected)
+    with pytest.raises(InputError, match=r"if 0 is the first column here, use index_base=0"):
+        all_scores(model, shifted)
+    with pytest.raises(UsageError, match="index_base is for text, and this data is none; leave it out"):
+        all_scores(model, data.matrix, index_base=1)
 
 
 def test_values_of_text_are_rounded_as_the_training_data_were(tmp_path: Path) -> None:
