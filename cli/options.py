@@ -49,9 +49,9 @@ def _number(text: str) -> float | str:
     return float(text) if _NUMBER.fullmatch(text) and math.isfinite(float(text)) else text
 
 
-def _numbers(text: str) -> Any:
+def _numbers(text: str, parse: Callable[[str], Any] = _number) -> Any:
     """One number, or several with commas between them; other text as it is."""
-    numbers = [_number(part.strip()) for part in text.split(",")]
+    numbers = [parse(part.strip()) for part in text.split(",")]
     if any(isinstance(number, str) for number in numbers):
         return text
     return numbers if len(numbers) > 1 else numbers[0]
@@ -98,10 +98,12 @@ def grid_of(texts: list[str] | None) -> dict[str, Any]:
     grid: dict[str, Any] = {}
     for text in texts or ():
         name, equals, values = text.partition("=")
-        numbers = _numbers(values)
+        whole = name in OPTIONS and OPTIONS[name].kind.doc == COUNT.doc
+        numbers = _numbers(values, _integer if whole else _number)
         if not equals or isinstance(numbers, str):
+            kind, example = ("WHOLE NUMBERS", f"{name}=2,3") if whole else ("NUMBERS", "nu=0.1,0.2")
             raise UsageError(
-                f"{parameter('grid')}: {shown(text)} is not NAME=NUMBERS; write for example nu=0.1,0.2"
+                f"{parameter('grid')}: {shown(text)} is not NAME={kind}; write for example {example}"
             )
         if name in grid:
             raise UsageError(f"{parameter('grid')}: {name!r:.82} is given twice; give all of its values once")

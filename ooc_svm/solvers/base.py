@@ -264,6 +264,11 @@ class Solver(ABC):
         """What a user should know of the columns, after the first read: sentences by a short code."""
         return {}
 
+    @property
+    def refines_values(self) -> bool:
+        """Whether reads to come may compute with less rounding than those so far."""
+        return False
+
     def obstacles(self) -> dict[str, str]:
         """What keeps the gap from being certified, as far as it is known: sentences by a short code."""
         return {}

@@ -136,7 +136,8 @@ def _measured(run: Run) -> tuple[list[Quality | None], list[hints.Hint]]:
     certified = all(solver.certificate.stop_reason == CERTIFIED for solver in solvers)
     found = [*run.hints, *hints.of_columns(solvers[0].hints(), prepared.data, quality)]
     found += [hints.Hint(*each) for solver in solvers for each in solver.obstacles().items()]
-    found += hints.of_rounding([solver.certificate for solver in solvers], prepared.options.tol)
+    exact = [solver.certificate for solver in solvers if not solver.refines_values]
+    found += hints.of_rounding(exact, prepared.options.tol)
     return quality, [*found, *hints.of_quality(run.prepared.options_of(run.variant), quality, certified)]
 
 

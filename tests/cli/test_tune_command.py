@@ -113,6 +113,14 @@ def test_a_grid_has_a_column_for_each_number(small: SmallData, tmp_path: Path) -
     assert load_model(tmp_path / "m").options["nu"] == chosen["nu"]
 
 
+def test_degrees_are_whole_numbers(small: SmallData, tmp_path: Path) -> None:
+    own = "--kernel", "poly", "--grid", "degree=1,2"
+    out, _ = run("tune", small.store, "-o", tmp_path / "m", "--folds", 2, "--tol", 0.1, *own)
+    assert [row[1] for row in last_table(out)] == ["degree", "1", "2"]
+    assert load_model(tmp_path / "m").options["degree"] in (1, 2)
+    assert "6 model(s)" in run("plan", small.store, "--folds", 2, *own)[0]
+
+
 @pytest.mark.parametrize(
     ("typed", "code", "message"),
     [
@@ -132,6 +140,11 @@ def test_a_grid_has_a_column_for_each_number(small: SmallData, tmp_path: Path) -
         ("--memory 100MB", 6, "training needs "),
         ("--grid nu", 2, "--grid: 'nu' is not NAME=NUMBERS; write for example nu=0.1,0.2"),
         ("--grid nu=", 2, "--grid: 'nu=' is not NAME=NUMBERS"),
+        (
+            "--kernel poly --grid degree=2.5",
+            2,
+            "--grid: 'degree=2.5' is not NAME=WHOLE NUMBERS; write for example degree=2,3",
+        ),
         ("--grid nu=0.1", 2, "--nu is for the problems 'nu-svc' and 'nu-svr', not 'svc'"),
         ("--problem nu-svc --grid nu=0.1 --nu 0.2", 2, "--grid has values for nu; leave --nu out"),
         ("--grid nu=0.1 --grid nu=0.2", 2, "--grid: 'nu' is given twice"),

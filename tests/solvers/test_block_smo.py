@@ -11,10 +11,11 @@ from scipy.optimize import minimize
 from sklearn.svm import SVC, SVR
 
 import ooc_svm
-from ooc_svm import DamageError, InputError, OocSVC, OocSVR, UsageError
+from ooc_svm import DamageError, InputError, MemoryBudgetError, OocSVC, OocSVR, UsageError
 from ooc_svm.ops import gram
 from ooc_svm.ops.kernels import Gaussian, Polynomial, Sigmoid
 from ooc_svm.solvers.block_smo import bound
+from ooc_svm.solvers.block_smo.support import gather_support
 from ooc_svm.system.arrayfile import read_arrays, write_arrays
 from ooc_svm.training.checkpoint import CHECKPOINT_FILE
 from ooc_svm.training.run import Run
@@ -421,6 +422,28 @@ def test_values_beyond_float64_are_an_error():
 def test_memory_that_is_too_little_is_refused(store):
     with pytest.raises(MemoryError, match="working sets"):
         train(store, memory="60MB")
+
+
+def test_the_sum_that_a_refusal_names_is_enough(store):
+    with pytest.raises(MemoryError, match="training needs") as refused:
+        train(store, memory="60MB")
+    assert train(store, memory=refused.value.needed).report["converged"]
+
+
+def test_support_vectors_on_the_way_that_do_not_fit_are_refused_with_what_is_missing():
+    message = "233 support vectors take 0.014 MB of memory, and there are 0.0066 MB for them; allow 1 MB more"
+    with pytest.raises(MemoryBudgetError, match=message):
+        next(gather_support(("v",), 233, 14_000, 6_600))
+
+
+def test_a_run_that_the_user_ended_is_not_said_to_be_hopeless(monkeypatch):
+    """Values may be computed with less rounding later."""
+    monkeypatch.setattr("ooc_svm.training.hints.ROUNDING", 0.0)
+    matrix, labels = make_data("hinge")
+    for kernel, told in (("rbf", False), ("linear", True)):
+        report = ooc_svm.train(matrix, labels, kernel=kernel, max_passes=1, progress=lambda _: None).report
+        assert not report["converged"]
+        assert ("rounding" in [hint["code"] for hint in report["hints"]]) == told
 
 
 def test_support_vectors_that_do_not_fit_are_refused_with_the_sum(store, monkeypatch):

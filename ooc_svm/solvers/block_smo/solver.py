@@ -53,7 +53,7 @@ from ooc_svm.solvers.block_smo.update import (
     UpdatePass,
 )
 from ooc_svm.solvers.definite import indefinite_hints, is_definite
-from ooc_svm.solvers.stopping import CERTIFIED, LANDMARKS, Stopping
+from ooc_svm.solvers.stopping import CERTIFIED, LANDMARKS, STALLED, Stopping
 
 Requests = Generator[Any, Any, Any]  # What a part of the steps asks for, and what it comes to
 
@@ -163,6 +163,10 @@ class BlockSmo(Solver):
 
     def hints(self) -> dict[str, str]:
         return indefinite_hints(self.model.kernel)
+
+    @property
+    def refines_values(self) -> bool:
+        return self.certificate.stop_reason != STALLED
 
     def steps(self) -> Steps:
         state = self.state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -16,6 +17,7 @@ from ooc_svm.passes.gather import GatheredRows, GatherPass, NonzeroRows, join_ga
 from ooc_svm.solvers.block_smo.update import KernelModel, Moved
 
 PANEL_BLOCKS = 8  # Blocks of support vectors that the scores of all of them are added up with at a time
+PART_OF_MORE = 0.2  # Of memory that is added: some goes to larger sets, and some is never used
 
 
 def gather_support(
@@ -26,10 +28,10 @@ def gather_support(
     ``needed``, ``room``: bytes that they take, and that there are for them.
     """
     if needed > room:
+        more = math.ceil((needed - room) / PART_OF_MORE)
         raise MemoryBudgetError(
-            f"{count} support vectors take {needed / 1e6:.0f} MB of memory, and "
-            f"{room / 1e6:.0f} MB are left for them; allow more ({parameter('memory')})",
-            needed,
+            f"{count} support vectors take {needed / 1e6:.3g} MB of memory, and there are "
+            f"{room / 1e6:.3g} MB for them; allow {math.ceil(more / 1e6)} MB more ({parameter('memory')})"
         )
     parts = yield GatherPass(NonzeroRows(names), names, UNCOUNTED)
     return join_gathered(parts, names)
