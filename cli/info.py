@@ -63,6 +63,9 @@ def info(
         raise InputError(f"{path}: there is no such store or model; check the path")
 
     refuse_no_model(path)
+    for name, value in (("label", label), ("layer", layer)):
+        if value is not None:
+            raise UsageError(f"{parameter(name)} is for stores, and {path} is none; leave it out")
 
     from ooc_svm.model.file import load_model, model_info
     from ooc_svm.model.top_features import top_features

@@ -189,6 +189,10 @@ def decision_alone(model: Model, C: float) -> Decision:
 def require_probabilities(model: Model) -> None:
     """Raise UsageError if the scores of a model give no probabilities."""
     if not model.gives_probabilities:
+        if not model.is_classifier:
+            raise UsageError(
+                f"a model of the problem {model.problem} gives no probabilities; they are of classes (svc)"
+            )
         ways = [parameter("calibrate", method) for method in CALIBRATIONS]
         ways += [parameter("loss", loss) for loss in probabilities.LOSSES]
         raise UsageError(

@@ -176,7 +176,8 @@ def _svmlight(model: Model) -> Iterator[str]:
     if len(model.active) != 1:
         raise UsageError(
             f"SVMlight's format holds one decision function, this model has {len(model.active)}; "
-            f"export to liblinear, or train with one label as {parameter('positive')}"
+            f"{'' if model.multilabel else 'export to liblinear, or '}train with one label as "
+            f"{parameter('positive')}"
         )
     (selected,) = model.active
     n_rows = model.report.get("n_rows")

@@ -27,7 +27,12 @@ def libsvm_parts(model: Model) -> Iterator[str]:
         raise UsageError(
             f"LIBSVM's format has no models of problem {model.problem!r}; export to svmlight instead"
         )
-    if len(model.active) != 1 or model.multilabel:
+    if model.multilabel:
+        raise UsageError(
+            "LIBSVM predicts one label a row, and this model sets of labels; train one label as "
+            f"{parameter('positive')}, and export to svmlight"
+        )
+    if len(model.active) != 1:
         raise UsageError(
             "LIBSVM's format has a function for each pair of classes, and this model has "
             f"{len(model.active)}, each of one class against the rest; train with one label as "

@@ -181,8 +181,8 @@ class TrainOptions(ResolvedOptions):
         CLASS_WEIGHT,
         None,
         Role.IDENTITY,
-        "Weights of the losses of classes, by label; by default 1 for each. On the command line, an option "
-        "for each label takes labels with commas.",
+        "Weights of the losses of classes, by label; by default 1 for each. On the command line, a label "
+        "with commas stands in double quotes.",
         "balanced|LABEL:W,...",
     )
     positive: tuple[float | str, ...] = train_option(
@@ -190,7 +190,7 @@ class TrainOptions(ResolvedOptions):
         (),
         Role.IDENTITY,
         "Labels of the positive class, against all others; by default the larger of two labels, or of more "
-        "each in turn (svc). On the command line, an option for each label takes labels with commas.",
+        "each in turn (svc). On the command line, a label with commas stands in double quotes.",
         "LABEL[,LABEL...]",
     )
     calibrate: str | None = name_option(

@@ -224,7 +224,9 @@ class Comparison:
         try:
             return measure(scores, self._tuning.metric)
         except InputError as error:
-            raise InputError(f"{name}: {error}") from None
+            # Some name the rows themselves.
+            text = str(error)
+            raise InputError(text if text.startswith(f"{name}: ") else f"{name}: {text}") from None
 
     def _converged(self, C: float) -> bool:
         run = self._run

@@ -57,6 +57,14 @@ def facts(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, value in pairs}
 
 
+def test_what_is_for_stores_is_refused_for_a_model(model: Path) -> None:
+    for option in ("--label", "--layer"):
+        assert (
+            f"{option} is for stores, and {model} is none; leave it out"
+            in run("info", model, option, "a", code=2)[1]
+        )
+
+
 @pytest.fixture(scope="module")
 def model(small: SmallData, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "m.model"

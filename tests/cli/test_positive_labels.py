@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from test_cli import run
+
+from ooc_svm import convert_matrix, load_model
 
 HINT = "ooc-svm: hint: -1 in predictions stands for all labels that are not --positive, and one of them is -1"
 
@@ -79,3 +82,16 @@ def test_info_shows_both_sides(
     text, _ = run("info", tmp_path / "m")
     shown = [each.split(maxsplit=1) for each in text.split("\n\n")[0].splitlines()]
     assert [rest for name, rest in shown if name == "positive"] == ([line] if line else [])
+
+
+def test_a_label_with_commas_stands_in_double_quotes(tmp_path: Path) -> None:
+    rows = np.repeat(np.eye(3), 20, axis=0)
+    names = np.repeat(["a", "b,c", "d"], 20)
+    convert_matrix(rows, names, tmp_path / "a.zarr")
+    for positive, expected in (('"b,c"', [1.0]), ('"b,c",a', [0.0, 1.0])):
+        run("train", tmp_path / "a.zarr", "-o", tmp_path / "m", "--positive", positive, "--quiet")
+        model = load_model(tmp_path / "m")
+        assert model.label_names == ("a", "b,c", "d")
+        assert sorted(model.options["positive"]) == expected
+    run("train", tmp_path / "a.zarr", "-o", tmp_path / "m", "--class-weight", '"b,c":3,a:2', "--quiet")
+    assert load_model(tmp_path / "m").options["class_weight"] == [["b,c", 3.0], ["a", 2.0]]

@@ -126,6 +126,12 @@ def test_a_model_without_them_says_how_to_get_some(small: SmallData, tmp_path: P
         "ooc-svm: error: a model with the loss hinge gives scores and no probabilities; train one with "
         "--calibrate sigmoid, --calibrate isotonic or --loss logistic\n"
     )
+    run("train", small.store, "-o", tmp_path / "values", "--problem", "svr", "--quiet")
+    _, err = run("predict", tmp_path / "values", small.test, "--probabilities", code=2)
+    assert (
+        err
+        == "ooc-svm: error: a model of the problem svr gives no probabilities; they are of classes (svc)\n"
+    )
 
 
 @pytest.mark.filterwarnings("always")

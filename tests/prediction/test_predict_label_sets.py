@@ -123,9 +123,16 @@ def test_other_programs(trained, tmp_path):
     model, _, text = trained
     with pytest.raises(UsageError, match="LIBLINEAR predicts one label a row, and this model sets of labels"):
         ooc_svm.export_model(model, tmp_path / "a", "liblinear")
-    with pytest.raises(UsageError, match=r"SVMlight's format holds one decision function"):
+    with pytest.raises(
+        UsageError, match=r"SVMlight's format .* this model has \d; train with one label as pos"
+    ):
         ooc_svm.export_model(model, tmp_path / "a", "svmlight")
     one = ooc_svm.train(text, labels="sets", positive="cat")
+    for each in (model, one):
+        with pytest.raises(
+            UsageError, match="LIBSVM predicts one label a row, and this model sets of labels"
+        ):
+            ooc_svm.export_model(each, tmp_path / "a", "libsvm")
     ooc_svm.export_model(one, tmp_path / "a", "svmlight")
     vector = (tmp_path / "a").read_text().splitlines()[-1]
     weights = dict(field.split(":") for field in vector.split()[1:-1])

@@ -209,6 +209,8 @@ class TestRefused:
         self.refused(InputError, match, matrix, labels, problem="ranking", qid=qid)
         path = make_store(tmp_path / "s", matrix, labels, qids=qid)
         self.refused(InputError, match, path, None, problem="ranking")
+        with pytest.raises(InputError, match=rf"^fold 2 of 2: rows of the group qid:{qid[0]} are in several"):
+            ooc_svm.tune(path, problem="ordinal", folds=2)
 
     def test_weights_that_differ_in_a_group(self):
         matrix, labels, qid = rows_of("ranking")
