@@ -244,7 +244,7 @@ class SmoState:
         told what the multipliers are multiplied by.
         """
         primal, dual = self._primal_at(model, ratio), self.dual_at(model, ratio)
-        scale = 0.0 if dual < -primal else ratio
+        scale = 0.0 if ratio > 1.0 and dual < -abs(primal) else ratio
         wider = (primal - self._primal_at(model, 1.0)) - (max(dual, 0.0) - max(self.dual_at(model), 0.0))
         self.w = self.w * scale
         self.start = np.empty(0)
