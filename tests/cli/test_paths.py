@@ -150,7 +150,7 @@ def test_names_of_classes_need_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "advice", "option"),
     [
-        ("1 0:1", "number features as the training text does", "--index-base 0"),
+        ("1 0:1", "if 0 is the first column here, use --index-base 0", "--index-base 0"),
         ("spam 1:1", "write class names as numbers", "--labels text"),
         ("1,3 1:1", "write one label a row, with a decimal point", "--labels sets"),
         ("1 1:1e39", "scale the values", "--dtype float64"),
