@@ -56,7 +56,7 @@ def warm_start(run: Run) -> str:
         raise InputError(f"{place} holds no checkpoint{why}; give a model file or a folder of checkpoints")
     key = family_key(run.prepared.data.id(), run.prepared.data.known_by, options)
     if saved.metadata.get("family") not in key.texts or not isinstance(saved.metadata.get("C"), list):
-        raise UsageError(
+        raise DamageError(
             f"{place} holds the state of a run {key.difference(saved.content, ' besides C and nu')}; "
             "give data and options of that run, or another folder"
         )

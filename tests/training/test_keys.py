@@ -9,7 +9,7 @@ import pytest
 from helpers.train_data import make_store, store_rows
 
 from ooc_svm import train, tune
-from ooc_svm.errors import DamageError, UsageError, spell_parameters
+from ooc_svm.errors import DamageError, spell_parameters
 from ooc_svm.options import TrainOptions
 from ooc_svm.system.arrayfile import read_arrays, write_arrays
 from ooc_svm.training.checkpoint import CHECKPOINT_FILE
@@ -97,7 +97,7 @@ def test_folds_and_what_a_seed_draws(store, tmp_path):
     train(store, **held)
     with pytest.raises(DamageError, match=r"\(validation=0.2 instead of validation=0.3\)"):
         train(store, resume=True, **held | {"validation": 0.3})
-    with pytest.raises(UsageError, match=r"besides C and nu \(seed=0 instead of seed=1\)"):
+    with pytest.raises(DamageError, match=r"besides C and nu \(seed=0 instead of seed=1\)"):
         train(store, validation=0.2, seed=1, warm_start=tmp_path / "d")
 
 

@@ -155,11 +155,11 @@ class TestRefused:
         "changed", [{"bias": "free"}, {"loss": "squared-hinge"}, {"scale": "std"}, {"lanes": 2}]
     )
     def test_other_options(self, stores, state, changed):
-        with pytest.raises(UsageError, match="other options besides C"):
+        with pytest.raises(DamageError, match="other options besides C"):
             train(stores["svc", "few"], warm_start=state, **changed)
 
     def test_other_data(self, stores, state):
-        with pytest.raises(UsageError, match="on other data"):
+        with pytest.raises(DamageError, match="on other data"):
             train(stores["svc", "many"], warm_start=state)
 
     def test_another_solver(self, stores, state):
