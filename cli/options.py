@@ -25,6 +25,7 @@ from ooc_svm.parameters import (
     COST,
     COSTS,
     COUNT,
+    DEGREE,
     FLAG,
     GAMMA,
     GAP,
@@ -98,7 +99,7 @@ def grid_of(texts: list[str] | None) -> dict[str, Any]:
     grid: dict[str, Any] = {}
     for text in texts or ():
         name, equals, values = text.partition("=")
-        whole = name in OPTIONS and OPTIONS[name].kind.doc == COUNT.doc
+        whole = name in OPTIONS and OPTIONS[name].kind is DEGREE
         numbers = _numbers(values, _integer if whole else _number)
         if not equals or isinstance(numbers, str):
             kind, example = ("WHOLE NUMBERS", f"{name}=2,3") if whole else ("NUMBERS", "nu=0.1,0.2")

@@ -197,6 +197,7 @@ def predict(
         if to_obs is not None:
             named = model.label_names is not None
             n_rows = write_to_obs(stream, to_obs, details, named=named, overwrite=overwrite)
+            stream.tell_ignored()
             return _predicted(stream, n_rows)
         if output is None:
             parts = [stream.decision.predictions(block.scores) for block in stream]
@@ -205,13 +206,16 @@ def predict(
             return np.concatenate(parts) if parts else stream.decision.predictions(none)
         writer = writer_for(details, output)
         if not isinstance(output, str | os.PathLike):
-            return _write(stream, writer, output)
+            found = _write(stream, writer, output)
+            stream.tell_ignored()
+            return found
         if stream.rows.holds(output):
             raise UsageError(f"{os.fspath(output)}: is part of the data; choose another name to write to")
         check_output(output)
         check_writable(output)  # an object is written when all is predicted
         written: list[Predicted] = []
         atomic_write(output, lambda file: written.append(_write(stream, writer, file)))
+        stream.tell_ignored()
         return written[0]
 
 
@@ -227,5 +231,4 @@ def _write(stream: ScoreStream, writer: PredictionWriter, file: BinaryIO) -> Pre
 
 def _predicted(stream: ScoreStream, n_rows: int) -> Predicted:
     """What is told of a stream that was written to its end."""
-    stream.tell_ignored()
     return Predicted(n_rows, stream.ignored, stream.columns.missing, stream.columns.extra)

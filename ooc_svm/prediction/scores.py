@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -168,7 +169,7 @@ class ScoreStream(Iterator[ScoreBlock]):
             warnings.warn(
                 f"{rows:,} row{'s' if rows > 1 else ''} of {self.n_rows:,} {'have' if rows > 1 else 'has'} "
                 f"features that the model does not have; {values:,} value{'s' if values > 1 else ''} ignored",
-                stacklevel=4,
+                stacklevel=_level_outside(),
             )
 
     def __enter__(self) -> Self:
@@ -345,8 +346,16 @@ def decision_scores(
     left = _memory_left(decision, rows, columns, workers, memory)
     spare = int(spare_share * left)
     if columns.remark is not None:
-        warnings.warn(columns.remark, stacklevel=2)
+        warnings.warn(columns.remark, stacklevel=_level_outside())
     return ScoreStream(decision, rows, columns, workers, rows.least_bytes + left - spare, spare)
+
+
+def _level_outside() -> int:
+    """The ``stacklevel`` at which a warning of the caller is one of whoever called this package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("ooc_svm."):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _label_kind(model: Model) -> LabelKind:

@@ -33,7 +33,7 @@ SIZES = (2048, 1024, 512, 256, 128)  # Rows of a working set: the most that fit
 TINY_SIZE = 16
 SET_PART = 0.5  # Of the room, what working sets may take at most
 SUPPORT_PART = 0.5  # Of what is left, what support vectors may take
-LEAST_SUPPORT = 1 << 22  # Bytes that they may take in any case
+LEAST_SUPPORT = 1 << 22  # Bytes that the sum of a refusal has for them, if there may be as many
 ROW_BYTES = 72  # Of a row of a working set or of candidates, besides its values
 # Of a row and model: multipliers, scores and their errors, of the moment and of the best point; whether it is
 # set aside
@@ -141,7 +141,9 @@ def _plan(size: DataSize, room: Room, rows: int) -> SolverPlan:
     blocks = room.blocks(room.blocks_a_thread * room.threads)
     left = room.nbytes - sets.nbytes - buffers.nbytes - blocks.nbytes
     wanted = int(2 * size.n_rows * _row_bytes(size))
-    nbytes = min(wanted, max(int(SUPPORT_PART * left), LEAST_SUPPORT))
+    # As far as there is room: sets and checkpoints that fit without it do.
+    least = min(LEAST_SUPPORT, left) if left > 0 else LEAST_SUPPORT
+    nbytes = min(wanted, max(int(SUPPORT_PART * left), least))
     support = MemoryItem(SUPPORT, nbytes, "the most that there may be")
     return SolverPlan(
         BlockSmoParameters(rows),

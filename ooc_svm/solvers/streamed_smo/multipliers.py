@@ -67,16 +67,12 @@ class Multipliers:
         thetas, dual = self.thetas.copy(), self.returned_dual.copy()
         return replace(self, working_set=self.working_set.copy(), thetas=thetas, returned_dual=dual)
 
-    def rescale(self, model: DualModel, ratio: float, scale: float | None = None) -> None:
-        """Multiply all of them but those in row vectors, which are left to the caller, as C is multiplied.
-
-        ``scale``: what they are multiplied by, if not by ``ratio``; of their sums only 0 is known then.
-        """
-        scale = ratio if scale is None else scale
-        self.working_set.rescale(model, ratio, scale)
-        self.returned_dual *= scale
-        self.total *= scale
-        self.linear *= scale
+    def rescale(self, model: DualModel, ratio: float) -> None:
+        """Multiply all of them but those in row vectors, which are left to the caller; so goes C."""
+        self.working_set.rescale(model, ratio)
+        self.returned_dual *= ratio
+        self.total *= ratio
+        self.linear *= ratio
 
     def is_sound(self, n_features: int, n_rounds: int) -> bool:
         """Whether the parts fit each other; saved ones may come from anywhere."""

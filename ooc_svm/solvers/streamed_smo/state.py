@@ -235,31 +235,34 @@ class SmoState:
         self.start = self.start + share * (w - self.start)
         self.start_b += share * (b + self.center - self.start_b)
 
-    def rescale(self, model: DualModel, ratio: float) -> float:
+    def is_far(self, model: DualModel, ratio: float) -> bool:
+        """Whether multipliers times ``ratio``, for C times that, are a far worse start than none."""
+        return ratio > 1.0 and self.dual_at(model, ratio) < -abs(self._primal_at(model, ratio))
+
+    def rescale(self, model: DualModel, ratio: float) -> None:
         """Go on from the state of the same problem whose C, times ``ratio``, is the one of the model.
 
-        Multipliers times ``ratio`` are feasible here. Where C is so much larger that they are a far worse
-        start than none, they become 0. The best point stays; its losses are summed again from its scores,
-        and w from the multipliers. The row vectors of multipliers and steps are left to the caller, who is
-        told what the multipliers are multiplied by.
+        Multipliers times ``ratio`` are feasible here. The best point stays; its losses are summed again from
+        its scores, and w from the multipliers. The row vectors of multipliers and steps are left to the
+        caller.
         """
-        primal, dual = self._primal_at(model, ratio), self.dual_at(model, ratio)
-        scale = 0.0 if ratio > 1.0 and dual < -abs(primal) else ratio
-        wider = (primal - self._primal_at(model, 1.0)) - (max(dual, 0.0) - max(self.dual_at(model), 0.0))
-        self.w = self.w * scale
+        bounds = (
+            (self._primal_at(model, each), max(self.dual_at(model, each), 0.0)) for each in (1.0, ratio)
+        )
+        before, after = (primal - dual for primal, dual in bounds)
+        self.w = self.w * ratio
         self.start = np.empty(0)
         self.gaps *= ratio
-        if math.isfinite(wider):
+        if math.isfinite(after - before):
             # With the row gaps of the other C alone the working set would be solved too far.
-            self.gaps += max(wider, 0.0) / len(self.gaps)
+            self.gaps += max(after - before, 0.0) / len(self.gaps)
         self.visited = 0.0
-        self.multipliers.rescale(model, ratio, scale)
+        self.multipliers.rescale(model, ratio)
         self.rho = 0.0
         if model.space.penalized_bias:
             self.b = 0.0
         self.rounding.rows[:] = 0.0
         self.certificate = Certificate()
-        return scale
 
     def _primal_at(self, model: DualModel, ratio: float) -> float:
         """P of the best point for C times a number."""

@@ -57,14 +57,25 @@ class SmoWarmStarting(WarmStarting):
             return False
         resident.capacity, resident.cutoff = capacity, 0.0
         for own, thetas in zip(solver.restart(), taken, strict=True):
-            scale = own.state.rescale(own.model, ratio)
+            if own is solver and own.state.is_far(own.model, ratio):
+                self._begin_anew(own, blocks, vectors)
+                continue
+            own.state.rescale(own.model, ratio)
             dual, step = vectors[own.model.dual], vectors[own.model.step]
             for each, theta in zip(rounds, thetas.tolist(), strict=True):
                 _take_steps(each, theta, dual, step)
             for span in blocks:
-                dual.write(span.start, dual.read(span.start, span.stop) * scale)
+                dual.write(span.start, dual.read(span.start, span.stop) * ratio)
                 step.write(span.start, np.zeros(span.stop - span.start))
         return True
+
+    def _begin_anew(self, solver: Any, blocks: Sequence[Span], vectors: Any) -> None:
+        """Take over the rows in memory alone."""
+        state = solver.state
+        solver.state = state.fresh(len(state.best), len(state.gaps), state.multipliers.working_set.rows)
+        for name in solver.model.row_vectors:
+            for span in blocks:
+                vectors[name].write(span.start, np.zeros(span.stop - span.start))
 
 
 def _cut_again(state: SmoState, n_rounds: int) -> Float64Array:

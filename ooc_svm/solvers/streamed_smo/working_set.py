@@ -99,9 +99,9 @@ class WorkingSet:
         targets, dual, stationarity = self.targets.copy(), self.dual.copy(), self.stationarity.copy()
         return WorkingSet(self.rows, self.places.copy(), targets, dual, stationarity, self.moments.copy())
 
-    def rescale(self, model: DualModel, ratio: float, scale: float) -> None:
-        """Go on with C times ``ratio``, and with the multipliers times ``scale``."""
-        self.dual *= scale
+    def rescale(self, model: DualModel, ratio: float) -> None:
+        """Go on with C times ``ratio``: costs and multipliers are multiplied."""
+        self.dual *= ratio
         self.targets[:, 1] *= ratio
         dual_loops.put_inside(model.loss, self.dual, self.targets)
 
