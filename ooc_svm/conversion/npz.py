@@ -75,7 +75,9 @@ class _Stream:
             read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
             self.shape, _, dtype = read[version](file)
         if dtype.kind not in "biufSU" or len(self.shape) > _MOST_DIMENSIONS:
-            raise DamageError(f"{location} has the type {dtype} and the shape {self.shape}; {_ADVICE}")
+            raise InputError(
+                f"{location} has entries of type {dtype} and the shape {self.shape}; save numbers or text"
+            )
         self._stored = dtype
         self.dtype = dtype.newbyteorder("=")
         self.length = self.shape[0] if self.shape else 1
@@ -105,6 +107,11 @@ class _Archive:
     def array(self, name: str) -> _Stream:
         """A new stream over an array, by the last part of its name."""
         member = f"{name.rpartition('/')[2]}.npy"
+        if member not in self._zip.namelist():
+            raise InputError(
+                f"{self.location} has no {member}, so it holds no sparse matrix of SciPy; save one by "
+                "scipy.sparse.save_npz"
+            )
         with _damage(f"{self.location} ({member})"):
             return _Stream(self._stack.enter_context(self._zip.open(member)), f"{self.location} ({member})")
 
@@ -113,7 +120,8 @@ class _Archive:
         form = self.array("format")
         name = bytes(form.read(0, 1)[0]) if form.dtype.kind == "S" else str(form.read(0, 1)[0]).encode()
         if name not in (b"csr", b"csc"):
-            raise InputError(f"{self.location} has a matrix of the form {name!r}; save it as CSR or CSC")
+            form_name = name.decode(errors="replace")
+            raise InputError(f"{self.location} has a matrix of the form {form_name!r}; save it as CSR or CSC")
         shape = self.array("shape").read(0, 2).tolist()
         return Layout(
             "the matrix", f"{name.decode()}_matrix", *checked_shape("the matrix", self.location, shape)

@@ -79,7 +79,7 @@ def convert_on_cluster(
         unnamed = replace(options, feature_names=None)  # workers need no names
         conversion = _Conversion(cluster, unnamed, plan, text.segments, writer, shared, scratch.make(), meter)
         conversion.scan()
-        require_rows(conversion.total.rows, text.inputs)
+        require_rows(conversion.total, text.inputs)
         reject_file = conversion.gather_rejected() if options.bad_lines == "skip" else None
         conversion.write()
         names = conversion.label_names

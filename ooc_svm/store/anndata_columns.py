@@ -113,7 +113,7 @@ def find_labels(opening: Opening, columns: Sequence[str], label: str) -> Labels:
         if group.get("encoding-type") != "categorical":
             raise InputError(
                 f"{opening.location}/{name} is encoded as {group.get('encoding-type')!r:.80}; "
-                "labels are numbers, strings or categories"
+                "labels are numbers, strings or categories: make it a categorical column"
             )
         return _categories(opening, name)
     info = opening.column_info(name)

@@ -52,7 +52,10 @@ _ANNOUNCED_BYTES = 1 << 19
 
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
-FILL_HINT = " (a writer may leave out chunks of zeros: then save it with write_empty_chunks set)"
+FILL_HINT = (
+    " (a writer may leave out chunks of zeros: then save it within "
+    "zarr.config.set({'array.write_empty_chunks': True}), or as .h5ad, and convert that)"
+)
 """What else a missing chunk may mean, where any program may have written the array."""
 
 VERSION = np.dtype([("size", np.int64), ("inode", np.uint64), ("mtime_ns", np.int64)])

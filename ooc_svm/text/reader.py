@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import IO, Literal
 
 from ooc_svm.data.blocks import LabelledRows, RowBlock
-from ooc_svm.errors import InputError, OocSvmError, StorageError, UsageError
+from ooc_svm.errors import InputError, OocSvmError, StorageError, UsageError, parameter
 from ooc_svm.system.files import is_same_file
 from ooc_svm.text import svmlight
 from ooc_svm.text.ahead import inspected, opened_in_order
@@ -252,7 +252,7 @@ class TextRows:
                     yield from self._input_rows(text, steps, bytes_before)
                     bytes_before += text.bytes_read
         if self._whole:
-            require_rows(self.counts.rows, self.opened)
+            require_rows(self.counts, self.opened)
 
     def require_unchanged(self) -> None:
         """Raise InputError if the input under way is no longer the file it was; to end before its end."""
@@ -346,10 +346,15 @@ class TextRows:
             self._reject.write(note + bad.text + b"\n")
 
 
-def require_rows(n_rows: int, inputs: Sequence[InputMetadata]) -> None:
+def require_rows(counts: TextCounts, inputs: Sequence[InputMetadata]) -> None:
     """Raise InputError if there is not one row in inputs that were read to their ends."""
-    if n_rows == 0:
+    if counts.rows == 0:
         name = inputs[0].name if len(inputs) == 1 else f"{len(inputs)} inputs"
+        if counts.bad_lines:
+            raise InputError(
+                f"{name}: no rows: {counts.bad_lines} bad lines, and else only blank ones and comments; "
+                f"leave {parameter('bad_lines', 'skip')} out to see what is wrong with the first"
+            )
         raise InputError(f"{name}: no rows, only blank lines and comments: give SVMlight text")
 
 

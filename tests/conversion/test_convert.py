@@ -475,3 +475,12 @@ def test_the_memory_that_a_refusal_names_is_enough(reorder: bool, value_bytes: i
         divide_memory(named, threads, value_bytes, reorder=reorder, window=window)
         with pytest.raises(MemoryBudgetError):
             divide_memory(int(0.985 * named), threads, value_bytes, reorder=reorder, window=window)
+
+
+def test_text_without_a_good_line_says_so(tmp_path):
+    (tmp_path / "a.svm").write_text("bad\n# why\n1 1:1 1:2\n")
+    with pytest.raises(
+        InputError, match=r"a.svm: no rows: 2 bad lines, .*; leave bad_lines='skip' out to see"
+    ):
+        convert(tmp_path / "a.svm", tmp_path / "a.zarr", bad_lines="skip")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.svm"]
