@@ -14,7 +14,10 @@ import ooc_svm
 from ooc_svm import DamageError, InputError, MemoryBudgetError, OocSVC, OocSVR, UsageError
 from ooc_svm.ops import gram
 from ooc_svm.ops.kernels import Gaussian, Polynomial, Sigmoid
+from ooc_svm.solvers.base import DataSize, Room
 from ooc_svm.solvers.block_smo import bound
+from ooc_svm.solvers.block_smo.plan import LEAST_SUPPORT
+from ooc_svm.solvers.block_smo.plan import SOLVER as BLOCK_SMO
 from ooc_svm.solvers.block_smo.support import gather_support
 from ooc_svm.system.arrayfile import read_arrays, write_arrays
 from ooc_svm.training.checkpoint import CHECKPOINT_FILE
@@ -428,6 +431,20 @@ def test_the_sum_that_a_refusal_names_is_enough(store):
     with pytest.raises(MemoryError, match="training needs") as refused:
         train(store, memory="60MB")
     assert train(store, memory=refused.value.needed).report["converged"]
+
+
+def test_memory_for_support_vectors_is_no_more_than_is_left():
+    """Sets that fit without it do."""
+    size, options = DataSize(60_000, 3_600_000, 120, 1, 4), ooc_svm.TrainOptions(kernel="rbf")
+    seen = set()
+    for nbytes in range(10**6, 10**8, 10**5):
+        room = Room(nbytes, 1, 10**5, 2, 6)
+        plan = BLOCK_SMO.plan(size, options, room)
+        support = next(item.nbytes for item in plan.items if item.name == "support vectors")
+        others = sum(item.nbytes for item in plan.items) - support
+        assert 0 < support <= max(nbytes - others, LEAST_SUPPORT if others >= nbytes else 0)
+        seen.add((plan.parameters.rows, others < nbytes))
+    assert {rows for rows, fits in seen if fits} >= {128, 256, 512}
 
 
 def test_support_vectors_on_the_way_that_do_not_fit_are_refused_with_what_is_missing():

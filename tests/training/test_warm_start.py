@@ -23,6 +23,7 @@ from ooc_svm.errors import DamageError, InputError, UsageError
 from ooc_svm.model.file import save_model
 from ooc_svm.solvers.streamed_smo import effort
 from ooc_svm.solvers.streamed_smo.effort import Effort
+from ooc_svm.solvers.streamed_smo.state import SmoState
 
 pytestmark = pytest.mark.usefixtures("few_held")
 
@@ -71,6 +72,32 @@ class TestState:
         assert warm.report["models"][0]["primal"] == pytest.approx(best, rel=1e-5)
         warm = train(store, tol=1e-4, warm_start=tmp_path / "model", **own)
         certified(rows, warm, 1e-4, loss, bias=bias)
+
+
+@pytest.mark.parametrize("share", [0.1, 1.0])
+@pytest.mark.parametrize("bias", ["none", "penalized", "free"])
+@pytest.mark.parametrize("loss", ["hinge", "squared-hinge", "logistic"])
+def test_a_far_larger_c_takes_hardly_more_reads_than_from_nothing(
+    stores, tmp_path, monkeypatch, loss, bias, share
+):
+    found = []
+    is_far = SmoState.is_far
+
+    def spy(self, model, ratio):
+        found.append(is_far(self, model, ratio))
+        return found[-1]
+
+    monkeypatch.setattr(SmoState, "is_far", spy)
+    own = options_of(loss, bias=bias, resident=share)
+    train(stores["svc", "few"], C=1e-3, checkpoint=tmp_path / "state", **own)
+    cold = train(stores["svc", "few"], C=1e3, **own)
+    warm = train(stores["svc", "few"], C=1e3, warm_start=tmp_path / "state", **own)
+    assert found == [True]
+    assert warm.report["converged"]
+    [one], [other] = (model.report["models"] for model in (warm, cold))
+    for lower, upper in ((one, other), (other, one)):
+        assert lower["dual"] - lower["rounding"] <= upper["primal"]
+    assert warm.report["passes"] <= cold.report["passes"] + 2
 
 
 def test_each_model_begins_with_the_nearest_of_its_class(rows, tmp_path):
