@@ -286,7 +286,7 @@ def test_a_warm_start_needs_the_same_rows(tmp_path):
     train(store, validation=SHARE, seed=SEED, checkpoint=tmp_path / "c")
     warm = train(store, validation=SHARE, seed=SEED, C=2.0, warm_start=tmp_path / "c")
     assert warm.report["converged"]
-    with pytest.raises(UsageError, match="with other options"):
+    with pytest.raises(DamageError, match="with other options"):
         train(store, validation=SHARE, seed=6, C=2.0, warm_start=tmp_path / "c")
 
 
