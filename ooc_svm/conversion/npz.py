@@ -118,14 +118,12 @@ class _Archive:
     def layout(self) -> Layout:
         """Form and shape of the matrix."""
         form = self.array("format")
-        name = bytes(form.read(0, 1)[0]) if form.dtype.kind == "S" else str(form.read(0, 1)[0]).encode()
-        if name not in (b"csr", b"csc"):
-            form_name = name.decode(errors="replace")
-            raise InputError(f"{self.location} has a matrix of the form {form_name!r}; save it as CSR or CSC")
+        given = form.read(0, 1)[0]
+        name = bytes(given).decode(errors="replace") if form.dtype.kind == "S" else str(given)
+        if name not in ("csr", "csc"):
+            raise InputError(f"{self.location} has a matrix of the form {name!r}; save it as CSR or CSC")
         shape = self.array("shape").read(0, 2).tolist()
-        return Layout(
-            "the matrix", f"{name.decode()}_matrix", *checked_shape("the matrix", self.location, shape)
-        )
+        return Layout("the matrix", f"{name}_matrix", *checked_shape("the matrix", self.location, shape))
 
 
 class NpzRows:

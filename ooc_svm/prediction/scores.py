@@ -351,7 +351,7 @@ def decision_scores(
 
 
 def _level_outside() -> int:
-    """The ``stacklevel`` at which a warning of the caller is one of whoever called this package."""
+    """The ``stacklevel`` with which a warning names the line outside this package that called it."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("ooc_svm."):
         frame, level = frame.f_back, level + 1

@@ -79,7 +79,7 @@ def explain(code: int, token: bytes, index_base: int, dtype: str) -> str:
         codes.QID_MISSING: "no qid on this row, but on the rows before it: give all rows a qid or none",
         codes.QID_UNEXPECTED: f"{number}, but the rows before it have no qid: give all rows a qid or none",
         codes.INDEX_ZERO: f"index 0 in {number}, but indices start at {index_base}: "
-        + f"if 0 is the first column here, use {parameter('index_base', 0)}",
+        f"if 0 is the first column here, use {parameter('index_base', 0)}",
         codes.INDEX_TOO_LARGE: f"index {index} is too large: the largest is {LARGEST_ID + index_base}",
         codes.INDEX_REPEATED: f"index {index} twice in a row: keep one of them",
         codes.INDEX_UNSORTED: f"index {index} after a larger one: sort the indices of every row",

@@ -58,7 +58,7 @@ class SmoWarmStarting(WarmStarting):
         resident.capacity, resident.cutoff = capacity, 0.0
         for own, thetas in zip(solver.restart(), taken, strict=True):
             if own is solver and own.state.is_far(own.model, ratio):
-                self._begin_anew(own, blocks, vectors)
+                self._keep_rows(own, blocks, vectors)
                 continue
             own.state.rescale(own.model, ratio)
             dual, step = vectors[own.model.dual], vectors[own.model.step]
@@ -69,7 +69,7 @@ class SmoWarmStarting(WarmStarting):
                 step.write(span.start, np.zeros(span.stop - span.start))
         return True
 
-    def _begin_anew(self, solver: Any, blocks: Sequence[Span], vectors: Any) -> None:
+    def _keep_rows(self, solver: Any, blocks: Sequence[Span], vectors: Any) -> None:
         """Take over the rows in memory alone."""
         state = solver.state
         solver.state = state.fresh(len(state.best), len(state.gaps), state.multipliers.working_set.rows)
