@@ -83,7 +83,7 @@ def _scan(
     rows = text_rows([segment], options, plan, start, reject_file=rejected)
     ones, n_records = True, 0
     try:
-        with closing(checked_blocks(rows, options, plan)) as blocks:
+        with closing(checked_blocks(rows, plan)) as blocks:
             for labelled in blocks:
                 _put_columns(columns, labelled)
                 values = labelled.rows.values
@@ -180,7 +180,7 @@ def write_chunks(
     with (
         storage_errors("writing", run.folder, WRITE_ADVICE),
         RunWriter(run, scratch, position) as writer,
-        closing(checked_blocks(rows, options, plan)) as blocks,
+        closing(checked_blocks(rows, plan)) as blocks,
     ):
         for labelled in blocks:
             writer.append(labelled.rows.indices, labelled.rows.values)

@@ -169,8 +169,7 @@ class _Conversion:
         segment = self._segments[len(self._scanned)]
         if segment.extent is not None and segment.extent[0] > 0:  # of the same input as the one before
             before, counts = self._scanned[-1].segment, self._scanned[-1].scan.counts
-            lines, rows = before.lines_before + counts.lines, before.rows_before + counts.rows
-            segment = replace(segment, lines_before=lines, rows_before=rows)
+            segment = replace(segment, lines_before=before.lines_before + counts.lines)
         return segment, TextStart(self.total, self._qid_rule)
 
     def _has_too_many_bad_lines(self, scan: SegmentScan) -> bool:

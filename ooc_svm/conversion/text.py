@@ -1,4 +1,4 @@
-"""SVMlight text as conversions read it: checked against the number of columns and the memory."""
+"""SVMlight text as conversions read it, with the limits of their options and of the memory."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
-
 from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.output import check_rejected
 from ooc_svm.conversion.plan import ConversionPlan, plan_conversion
-from ooc_svm.data.blocks import LabelledRows, RowBlock
-from ooc_svm.errors import InputError, MemoryBudgetError, parameter
+from ooc_svm.data.blocks import LabelledRows
+from ooc_svm.errors import InputError, MemoryBudgetError
 from ooc_svm.system.memory import format_size
+from ooc_svm.text.diagnostics import NO_LIMIT, FeatureLimit
 from ooc_svm.text.inputs import MAX_LINE_BYTES, InputMetadata, LineTooLongError
 from ooc_svm.text.reader import InputPath, TextCounts, TextRows, TextSegment, TextStart
 
@@ -37,7 +36,6 @@ class TextBlocks:
             check_rejected(options.rejected, inputs)
             self.reject_file = scratch / "rejected"
         self.plan = plan_conversion(options, inputs)
-        self._options = options
         self._rows = text_rows(inputs, options, self.plan, reject_file=self.reject_file, progress=progress)
         self.total_bytes = self._rows.total_bytes
 
@@ -55,7 +53,7 @@ class TextBlocks:
 
     def blocks(self) -> Generator[WeightedRows, None, None]:
         """The rows in order."""
-        with closing(checked_blocks(self._rows, self._options, self.plan)) as blocks:
+        with closing(checked_blocks(self._rows, self.plan)) as blocks:
             for labelled in blocks:
                 yield labelled, None
 
@@ -71,10 +69,14 @@ def text_rows(
 ) -> TextRows:
     """The rows of inputs; where bad lines are skipped, they are counted only with a reject file."""
     uncounted = options.bad_lines == "skip" and reject_file is None
+    limit = NO_LIMIT
+    if options.features is not None:
+        limit = FeatureLimit(options.features, options.feature_names is not None)
     return TextRows(
         inputs,
         start=start,
         index_base=options.index_base,
+        limit=limit,
         dtype=options.dtype,
         labels=options.labels,
         threads=plan.threads,
@@ -88,19 +90,11 @@ def text_rows(
     )
 
 
-def checked_blocks(
-    rows: TextRows, options: ConvertOptions, plan: ConversionPlan
-) -> Generator[LabelledRows, None, None]:
-    """Read the rows; columns beyond the options and lines beyond the plan are errors."""
-    n_inputs = first_row = 0
+def checked_blocks(rows: TextRows, plan: ConversionPlan) -> Generator[LabelledRows, None, None]:
+    """Read the rows; lines beyond the plan are errors."""
     try:
         with closing(cast("Generator[LabelledRows, None, None]", iter(rows))) as blocks:
-            for block in blocks:
-                if len(rows.opened) > n_inputs:
-                    n_inputs, first_row = len(rows.opened), block.rows.start - rows.segment.rows_before
-                if options.features is not None and rows.counts.n_features > options.features:
-                    raise _too_wide(rows, block.rows, first_row, options, options.features)
-                yield block
+            yield from blocks
     except InputError as error:
         # The line may be too long only for the memory.
         if isinstance(error.__cause__, LineTooLongError) and plan.max_line_bytes < MAX_LINE_BYTES:
@@ -109,24 +103,3 @@ def checked_blocks(
                 f"{format_size(MAX_LINE_BYTES)} are read"
             ) from error
         raise
-
-
-def _too_wide(
-    rows: TextRows, block: RowBlock, first_row: int, options: ConvertOptions, features: int
-) -> InputError:
-    index_base = options.index_base
-    largest = rows.counts.n_features - 1 + index_base
-    where = f"{rows.opened[-1].name}: an explicit zero has the index {largest}"
-    beyond = np.flatnonzero(block.indices >= features)
-    if len(beyond):
-        row = int(np.searchsorted(block.indptr, beyond[0], side="right")) - 1
-        index = int(block.indices[beyond[0]]) + index_base
-        where = f"{rows.opened[-1].name}: row {block.start - first_row + row + 1} has the index {index}"
-    if options.feature_names is not None:
-        return InputError(
-            f"{where}, and {parameter('feature_names')} has {features} names; give one name to each feature"
-        )
-    return InputError(
-        f"{where}, but {parameter('features')} is {features} (indices up to {features - 1 + index_base}): "
-        f"give {rows.counts.n_features} or more, or leave it out"
-    )

@@ -10,7 +10,7 @@ from ooc_svm.data.blocks import Int64Array, LabelledRows, RowBlock
 from ooc_svm.data.classes import MAX_CLASSES
 from ooc_svm.data.label_sets import MAX_SETS
 from ooc_svm.text import svmlight
-from ooc_svm.text.diagnostics import explain, label_at, token_at
+from ooc_svm.text.diagnostics import NO_LIMIT, FeatureLimit, explain, label_at, token_at
 from ooc_svm.text.inputs import TextChunk
 from ooc_svm.text.label_names import number_names
 from ooc_svm.text.svmlight import RowArrays, parse_lines
@@ -53,8 +53,10 @@ class Parsed:
 class ChunkParser:
     """Parses chunks of text, in any number of threads."""
 
-    def __init__(self, index_base: int, dtype: str, skip: bool, labels: str = "numbers") -> None:
-        self.skip, self._labels = skip, labels
+    def __init__(
+        self, index_base: int, dtype: str, skip: bool, labels: str = "numbers", limit: FeatureLimit = NO_LIMIT
+    ) -> None:
+        self.skip, self._labels, self._limit = skip, labels, limit
         self._index_base = index_base
         self._dtype = dtype
 
@@ -87,6 +89,7 @@ class ChunkParser:
                 chunk.buffer,
                 stop,
                 self._index_base,
+                self._limit.count,
                 arrays.labels,
                 arrays.qids,
                 arrays.indptr,
@@ -108,7 +111,8 @@ class ChunkParser:
         start, offset = int(state[svmlight.POSITION]), int(state[svmlight.ERROR_OFFSET])
         text = _line_at(chunk, start)
         token_from = label_at if code in _UNREADABLE.values() else token_at
-        message = explain(code, token_from(text, offset - start), self._index_base, self._dtype)
+        token = token_from(text, offset - start)
+        message = explain(code, token, self._index_base, self._dtype, self._limit)
         lines, rows = int(state[svmlight.LINES]), int(state[svmlight.ROWS])
         bad = BadLine(lines, rows, offset - start + 1, text, message)
         state[svmlight.POSITION] = start + len(text) + 1

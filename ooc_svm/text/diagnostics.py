@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from ooc_svm.errors import parameter, parameter_spelling
@@ -28,6 +29,26 @@ _CONTROL_HINTS = {
 }
 
 
+@dataclass(frozen=True)
+class FeatureLimit:
+    """How many features rows may have: as many as can be stored, as an option says, or as have names."""
+
+    count: int = LARGEST_ID + 1
+    named: bool = False
+
+    def explain(self, index_base: int) -> str:
+        """Why there are no more, and what to do."""
+        if self.named:
+            return f"{parameter('feature_names')} has {self.count} names; give one name to each feature"
+        largest = f"the largest is {self.count - 1 + index_base}"
+        if self.count > LARGEST_ID:
+            return largest
+        return f"{largest} ({parameter('features', self.count)}); give more, or leave it out"
+
+
+NO_LIMIT = FeatureLimit()
+
+
 def show(token: bytes) -> str:
     """A token from a file for a message: its repr, cut at 80 bytes."""
     return repr(token)[1:] if len(token) <= 80 else repr(token[:80])[1:] + "..."
@@ -45,7 +66,7 @@ def label_at(line: bytes, offset: int) -> bytes:
     return found.group() if found else b""
 
 
-def explain(code: int, token: bytes, index_base: int, dtype: str) -> str:
+def explain(code: int, token: bytes, index_base: int, dtype: str, limit: FeatureLimit) -> str:
     """What rule a token breaks, and what to do: one clause without a full stop.
 
     `code` is from `parse_lines`, and `token` from `token_at` or, for BAD_NAME and BAD_SET, `label_at`.
@@ -80,7 +101,7 @@ def explain(code: int, token: bytes, index_base: int, dtype: str) -> str:
         codes.QID_UNEXPECTED: f"{number}, but the rows before it have no qid: give all rows a qid or none",
         codes.INDEX_ZERO: f"index 0 in {number}, but indices start at {index_base}: "
         f"if 0 is the first column here, use {parameter('index_base', 0)}",
-        codes.INDEX_TOO_LARGE: f"index {index} is too large: the largest is {LARGEST_ID + index_base}",
+        codes.INDEX_TOO_LARGE: f"index {index} is too large: {limit.explain(index_base)}",
         codes.INDEX_REPEATED: f"index {index} twice in a row: keep one of them",
         codes.INDEX_UNSORTED: f"index {index} after a larger one: sort the indices of every row",
         codes.VALUE_TOO_LARGE: f"the value of {number} is beyond the range of {dtype}: "

@@ -17,6 +17,7 @@ from ooc_svm.system.files import is_same_file
 from ooc_svm.text import svmlight
 from ooc_svm.text.ahead import inspected, opened_in_order
 from ooc_svm.text.chunk_parser import BadLine, ChunkParser, Parsed
+from ooc_svm.text.diagnostics import NO_LIMIT, FeatureLimit
 from ooc_svm.text.inputs import (
     CHUNK_BYTES,
     MAX_LINE_BYTES,
@@ -69,7 +70,7 @@ class TextCounts:
 
 @dataclass(frozen=True)
 class TextSegment:
-    """Lines of one input, and how many lines and rows of this input stand before them.
+    """Lines of one input, and how many lines of this input stand before them.
 
     ``state`` is the file as it must be when it is read; ``extent`` has start and stop of the lines, in bytes,
     or is None for the whole input.
@@ -79,7 +80,6 @@ class TextSegment:
     state: FileState | None
     extent: tuple[int, int] | None = None
     lines_before: int = 0
-    rows_before: int = 0
 
 
 @dataclass(frozen=True)
@@ -147,6 +147,8 @@ class TextRows:
         What was read before, where these inputs go on; then there need not be rows in them.
     index_base : {1, 0}
         Index of the first column in the text.
+    limit : FeatureLimit
+        A line with an index beyond it breaks a rule.
     dtype : {"float32", "float64"}
         Type of the values. Decimals are rounded to float64 and then, for float32, once more.
     labels : {"numbers", "text", "sets"}
@@ -187,6 +189,7 @@ class TextRows:
         *,
         start: TextStart | None = None,
         index_base: int = 1,
+        limit: FeatureLimit = NO_LIMIT,
         dtype: str = "float32",
         labels: Literal["numbers", "text", "sets"] = "numbers",
         threads: int = 1,
@@ -213,7 +216,7 @@ class TextRows:
                 "threads, chunk_bytes, read_bytes and max_line_bytes are at least 1, max_bad_lines at least 0"
             )
         self._segments = _find_segments(names, read_bytes, reject_file)
-        self._parser = ChunkParser(index_base, dtype, bad_lines == "skip", labels)
+        self._parser = ChunkParser(index_base, dtype, bad_lines == "skip", labels, limit)
         self.label_names = new_label_names(labels, names_bytes)
         self._whole = start is None
         self._start = start or TextStart()

@@ -50,7 +50,6 @@ NUMBERS, NAMES, SETS = 0, 1, 2
 QID_UNKNOWN, QID_ON_ALL, QID_ON_NONE = 0, 1, 2
 
 LARGEST_ID = 2**31 - 2
-_LARGEST_WIDTH = np.uint64(LARGEST_ID + 1)
 _LARGEST_QID = np.uint64(2**63 - 1)
 _LAST_SAFE_QID = np.uint64((2**63 - 1) // 10)
 _LARGEST_LONG_INDEX = np.uint64(10**12)
@@ -158,11 +157,11 @@ def _read_index(buffer: ByteArray, p: np.uint64) -> tuple[np.uint64, np.uint64]:
 
 
 @compiled
-def _index_error(index: np.uint64, width: np.uint64) -> int:
+def _index_error(index: np.uint64, width: np.uint64, largest: np.uint64) -> int:
     """Why an index is refused, counted from 1; `width` is the one before it in the row."""
     if index == ZERO:
         return INDEX_ZERO
-    if index > _LARGEST_WIDTH:
+    if index > largest:
         return INDEX_TOO_LARGE
     return INDEX_REPEATED if index == width else INDEX_UNSORTED
 
@@ -194,6 +193,7 @@ def _read_features(
     buffer: ByteArray,
     p: np.uint64,
     base: np.uint64,
+    largest: np.uint64,
     indices: npt.NDArray[np.uint32],
     values: Values,
     n: np.uint64,
@@ -248,8 +248,8 @@ def _read_features(
             if code != DONE:
                 return code, token, n, n_zeros, width, other_than_one
         index += ONE - base
-        if index <= width or index > _LARGEST_WIDTH:
-            return _index_error(index, width), token, n, n_zeros, width, other_than_one
+        if index <= width or index > largest:
+            return _index_error(index, width, largest), token, n, n_zeros, width, other_than_one
         width = index
         indices[n] = index - ONE
         values[n] = value
@@ -351,6 +351,7 @@ def parse_lines(
     buffer: ByteArray,
     stop: int,
     index_base: int,
+    most_features: int,
     labels: Float64Array,
     qids: Int64Array,
     indptr: Int64Array,
@@ -361,16 +362,17 @@ def parse_lines(
     """Parse whole lines until the text ends, the arrays are full, or a line breaks a rule.
 
     Returns DONE, FULL or the code of the rule. The text goes from ``state[POSITION]`` to `stop`; the last
-    byte before `stop` is a line feed, and ``decimals.PADDING`` bytes follow it. The arrays are those of
-    `RowArrays` (`indices` seen as uint32), with room for a value for every 4 bytes of text. The state says
-    where to go on and what was counted so far; it holds the same afterwards. At a bad line
-    ``state[POSITION]`` is the start of this line, which is not counted, and ``state[ERROR_OFFSET]`` the start
-    of the bad token. Where ``state[LABEL_KIND]`` is not NUMBERS, the labels are tokens, packed as in
-    `ooc_svm.text.label_loops`.
+    byte before `stop` is a line feed, and ``decimals.PADDING`` bytes follow it. An index beyond
+    `most_features` columns breaks a rule. The arrays are those of `RowArrays` (`indices` seen as uint32),
+    with room for a value for every 4 bytes of text. The state says where to go on and what was counted so
+    far; it holds the same afterwards. At a bad line ``state[POSITION]`` is the start of this line, which is
+    not counted, and ``state[ERROR_OFFSET]`` the start of the bad token. Where ``state[LABEL_KIND]`` is not
+    NUMBERS, the labels are tokens, packed as in `ooc_svm.text.label_loops`.
     """
     p = np.uint64(state[POSITION])
     end = np.uint64(stop)
     base = np.uint64(index_base)
+    largest = np.uint64(most_features)
     n = np.uint64(state[NONZEROS])
     indptr[0] = 0
     code = DONE
@@ -387,7 +389,7 @@ def parse_lines(
             kept, n_zeros, width, other_than_one = n, ZERO, ZERO, False
             if code == DONE:
                 code, p, kept, n_zeros, width, other_than_one = _read_features(
-                    buffer, p, base, indices, values, n
+                    buffer, p, base, largest, indices, values, n
                 )
         if code == DONE:
             well, p = _end_of_line(buffer, p)

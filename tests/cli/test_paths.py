@@ -252,7 +252,7 @@ def test_names_that_are_too_few(small: SmallData, tmp_path: Path) -> None:
     names.write_text("a\nb\n")
     _, error = run("convert", small.text, "-o", tmp_path / "s", "--feature-names", names, code=3)
     assert re.search(
-        r"row \d+ has the index \d+, and --feature-names has 2 names; give one name to each f", error
+        r":\d+:\d+: index '\d+' is too large: --feature-names has 2 names; give one name to each f", error
     )
 
 

@@ -154,8 +154,8 @@ def test_more_columns_than_the_text_names(tmp_path):
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        ("1 1:1\n# no row\n-1 2:2 6:3\n", "b.svm: row 2 has the index 6"),
-        ("1 1:1\n-1 6:0\n", "b.svm: an explicit zero has the index 6"),
+        ("1 1:1\n# no row\n-1 2:2 6:3\n", "b.svm:3:8: index '6' is too large: the largest is 5"),
+        ("1 1:1\n-1 6:0\n", "b.svm:2:4: index '6' is too large: the largest is 5"),
     ],
 )
 def test_fewer_columns_than_the_text_names(tmp_path, second, message):
@@ -164,8 +164,19 @@ def test_fewer_columns_than_the_text_names(tmp_path, second, message):
     with pytest.raises(InputError) as caught:
         convert([tmp_path / "a.svm", tmp_path / "b.svm"], tmp_path / "a.zarr", features=5)
     assert message in str(caught.value)
-    assert "give 6 or more" in str(caught.value)
+    assert "(features=5); give more, or leave it out" in str(caught.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.svm", "b.svm"]
+
+
+def test_rows_with_columns_beyond_are_bad_lines(tmp_path):
+    (tmp_path / "a.svm").write_text("1 1:1\n-1 6:1\n1 7:0\n-1 0:1\n-1 5:2\n")
+    report = convert(
+        tmp_path / "a.svm", tmp_path / "a.zarr", features=6, index_base=0, bad_lines="skip", max_bad_lines=2
+    )
+    assert (report.rows, report.features, report.bad_lines) == (3, 6, 2)
+    notes = (tmp_path / "a.zarr.rejected").read_text().splitlines()
+    assert notes[1::2] == ["-1 6:1", "1 7:0"]
+    assert "a.svm:2:4: index '6' is too large: the largest is 5 (features=6)" in notes[0]
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,9 @@ def decimal(token: bytes) -> float | None:
     return -magnitude if sign == b"-" else magnitude
 
 
-def parse(text: bytes, index_base: int = 1, dtype: str = "float32", *, skip: bool = False) -> Verdict:
+def parse(
+    text: bytes, index_base: int = 1, dtype: str = "float32", *, skip: bool = False, features: int = 2**31 - 1
+) -> Verdict:
     """Rows of a text as far as its first bad line, or those of all other lines."""
     verdict = Verdict()
     with_qid: bool | None = None
@@ -73,7 +75,7 @@ def parse(text: bytes, index_base: int = 1, dtype: str = "float32", *, skip: boo
         lines.pop()
     for number, line in enumerate(lines, 1):
         try:
-            row, n_features = parse_line(line.removesuffix(b"\r"), with_qid, index_base, dtype)
+            row, n_features = parse_line(line.removesuffix(b"\r"), with_qid, index_base, dtype, features)
         except BadToken as bad:
             verdict.errors.append((number, bad.column))
             if skip:
@@ -86,7 +88,9 @@ def parse(text: bytes, index_base: int = 1, dtype: str = "float32", *, skip: boo
     return verdict
 
 
-def parse_line(line: bytes, with_qid: bool | None, index_base: int, dtype: str) -> tuple[Row | None, int]:
+def parse_line(
+    line: bytes, with_qid: bool | None, index_base: int, dtype: str, features: int
+) -> tuple[Row | None, int]:
     """The row of a line, None for a blank or comment line, and the columns it names."""
     body, _, comment = line.partition(b"#")
     tokens = [(match.start() + 1, match[0]) for match in re.finditer(rb"[^ \t]+", body)]
@@ -98,7 +102,7 @@ def parse_line(line: bytes, with_qid: bool | None, index_base: int, dtype: str) 
             raise BadToken(column)
         qid, tokens = parse_qid(tokens, with_qid, len(body) + 1)
         row = Row(label, qid, [], [])
-        n_features = parse_features(tokens, row, index_base, dtype)
+        n_features = parse_features(tokens, row, index_base, dtype, features)
     bad = FORBIDDEN.search(comment)
     if bad:
         raise BadToken(len(body) + 1 + bad.start() + 1)
@@ -118,7 +122,9 @@ def parse_qid(
     return whole_number(token[4:]), tokens[1:]
 
 
-def parse_features(tokens: list[tuple[int, bytes]], row: Row, index_base: int, dtype: str) -> int:
+def parse_features(
+    tokens: list[tuple[int, bytes]], row: Row, index_base: int, dtype: str, features: int
+) -> int:
     last = -1
     for column, token in tokens:
         index, colon, number = token.partition(b":")
@@ -129,7 +135,7 @@ def parse_features(tokens: list[tuple[int, bytes]], row: Row, index_base: int, d
             with np.errstate(over="ignore"):
                 value = float(np.float32(value))
         id_ = whole_number(index) - index_base
-        if not last < id_ <= 2**31 - 2 or np.isinf(value):
+        if not last < id_ < features or np.isinf(value):
             raise BadToken(column)
         last = id_
         if value != 0:

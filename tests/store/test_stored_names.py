@@ -136,7 +136,7 @@ def test_a_conversion_names_the_columns(tmp_path, rows):
     assert (list(store.feature_names), store.n_features) == (["a", "b", "c", "d"], 4)
     names.write_text("a\nb\n")
     with pytest.raises(
-        InputError, match="row 1 has the index 3, and feature_names has 2 names; give one name"
+        InputError, match=r"rows\.svm:1:7: index '3' is too large: feature_names has 2 names; give one name"
     ):
         convert(text, tmp_path / "t.zarr", feature_names=names)
     with pytest.raises(InputError, match="has 2 names, and features=5 has 5 features"):

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.errors import InputError
 from ooc_svm.text.decimals import PADDING
-from ooc_svm.text.diagnostics import explain, show, token_at
+from ooc_svm.text.diagnostics import FeatureLimit, explain, show, token_at
 from ooc_svm.text.svmlight import (
     DONE,
     ERROR_OFFSET,
     FULL,
+    LARGEST_ID,
     LINES,
     N_FEATURES,
     NONZEROS,
@@ -36,7 +37,9 @@ EXAMPLES = settings(
 )
 
 
-def parse_text(text: bytes, index_base: int = 1, dtype: str = "float32") -> tuple[int, RowArrays]:
+def parse_text(
+    text: bytes, index_base: int = 1, dtype: str = "float32", features: int = LARGEST_ID + 1
+) -> tuple[int, RowArrays]:
     """Code and arrays of one call for a text of whole lines."""
     arrays = RowArrays.for_text(16 * len(text) + 16, dtype)
     buffer = np.frombuffer(text + bytes(PADDING), np.uint8).copy()
@@ -44,6 +47,7 @@ def parse_text(text: bytes, index_base: int = 1, dtype: str = "float32") -> tupl
         buffer,
         len(text),
         index_base,
+        features,
         arrays.labels,
         arrays.qids,
         arrays.indptr,
@@ -54,9 +58,9 @@ def parse_text(text: bytes, index_base: int = 1, dtype: str = "float32") -> tupl
     return code, arrays
 
 
-def verdict_of(text: bytes, index_base: int, dtype: str) -> Verdict:
+def verdict_of(text: bytes, index_base: int, dtype: str, features: int = LARGEST_ID + 1) -> Verdict:
     """What the compiled parser makes of a text, in the terms of the reference."""
-    code, arrays = parse_text(text, index_base, dtype)
+    code, arrays = parse_text(text, index_base, dtype, features)
     state = arrays.state
     verdict = Verdict(n_features=int(state[N_FEATURES]))
     for row in range(state[ROWS]):
@@ -69,7 +73,8 @@ def verdict_of(text: bytes, index_base: int, dtype: str) -> Verdict:
         assert text[:line].count(b"\n") == state[LINES]
         verdict.errors = [(int(state[LINES]) + 1, int(state[ERROR_OFFSET]) - line + 1)]
         end = text.index(b"\n", line)
-        assert explain(code, token_at(text[line:end], int(state[ERROR_OFFSET]) - line), index_base, dtype)
+        token = token_at(text[line:end], int(state[ERROR_OFFSET]) - line)
+        assert explain(code, token, index_base, dtype, FeatureLimit(features))
     stored = arrays.values[: state[NONZEROS]]
     assert bool(state[OTHER_THAN_ONE]) == bool((stored != 1).any())
     return verdict
@@ -81,9 +86,14 @@ texts = st.lists(st.one_of(good_line(), good_line(), any_line(), tails), max_siz
 
 
 @EXAMPLES
-@given(texts, st.sampled_from([0, 1]), st.sampled_from(["float32", "float64"]))
-def test_same_verdict_as_the_reference(text: bytes, index_base: int, dtype: str) -> None:
-    assert verdict_of(text, index_base, dtype) == parse(text, index_base, dtype)
+@given(
+    texts,
+    st.sampled_from([0, 1]),
+    st.sampled_from(["float32", "float64"]),
+    st.sampled_from([1, 3, LARGEST_ID, LARGEST_ID + 1]),
+)
+def test_same_verdict_as_the_reference(text: bytes, index_base: int, dtype: str, features: int) -> None:
+    assert verdict_of(text, index_base, dtype, features) == parse(text, index_base, dtype, features=features)
 
 
 @EXAMPLES
@@ -206,6 +216,7 @@ def test_stops_before_the_row_that_does_not_fit_and_goes_on() -> None:
             buffer,
             len(text),
             1,
+            LARGEST_ID + 1,
             arrays.labels,
             arrays.qids,
             arrays.indptr,
