@@ -259,7 +259,7 @@ def _count(
         _require_rows(stream, labels.n_rows)
         return {(LabelCounts, None): labels}
     if predicted == SEVERAL_CLASSES:
-        return _count_classes(stream, codes, requested, confusion=confusion)
+        return _count_classes(stream, codes, requested, kinds, confusion=confusion)
     ranking = {each.key: each.new_counts() for each in requested if compares_queries(each)}
     waits = predicted == TWO_RANKS and not stream.decision.sides
     entry_bytes = WAITING_BYTES * waits + _ORDER_BYTES * (OrderCounts in kinds) + ENTRY_BYTES * bool(ranking)
@@ -352,7 +352,12 @@ def _count_sides(
 
 
 def _count_classes(
-    stream: ScoredRows, codes: LabelCodes, requested: Sequence[RequestedMetric], *, confusion: bool
+    stream: ScoredRows,
+    codes: LabelCodes,
+    requested: Sequence[RequestedMetric],
+    kinds: set[type],
+    *,
+    confusion: bool,
 ) -> Counts:
     """Counts of rows of several classes."""
     decision = stream.decision
@@ -364,7 +369,7 @@ def _count_classes(
         counts.add(places, decision.choices(scores))
         for top in tops.values():
             top.add(places, scores)
-        if any(each.counts is ProbabilitySums for each in requested):
+        if ProbabilitySums in kinds:
             slices.add(*ProbabilitySums.measures_of(decision.log_probabilities(scores), places))
     slices.finish()
     _require_rows(stream, counts.n_rows)

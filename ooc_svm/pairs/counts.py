@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array, Int64Array, row_slices
+from ooc_svm.data.blocks import Float64Array, Int64Array
 from ooc_svm.errors import InputError
 from ooc_svm.pairs import sweep_loops
 from ooc_svm.pairs.lookup import TwoRanks, can_look_up
@@ -81,8 +81,7 @@ def count_pairs(
     if can_look_up(n_rows, n_ranks, weighted=False):
         found = TwoRanks(wrap(scores), wrap(ranks), n_slacks, first_row, margin, threads)
         for target, counts in zip([plus, *minus.T], [found.plus, *found.minus], strict=True):
-            for start, stop in row_slices(n_rows):
-                target[start:stop] = counts.read(start, stop)
+            target[:] = counts.read(0, n_rows)
         return
     with RowVectors(n_rows, 2**63) as scratch:
         sweep = PairSweep(wrap(scores), wrap(ranks), n_ranks, None, n_slacks, scratch, n_rows, threads)

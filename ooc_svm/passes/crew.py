@@ -28,10 +28,10 @@ class Alone:
     """A crew of one thread."""
 
     def begin(self) -> None:
-        """Nobody waits."""
+        """Nothing to do."""
 
     def end(self) -> None:
-        """Nobody waits."""
+        """Nothing to do."""
 
     def each(self, work: Callable[[Piece], None], pieces: Sequence[Piece]) -> None:
         """Do a work for each piece."""
@@ -39,5 +39,5 @@ class Alone:
             work(piece)
 
     def help(self) -> bool:
-        """There is nobody else."""
+        """There is no other thread."""
         return False

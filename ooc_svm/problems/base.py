@@ -42,7 +42,7 @@ class LabelSet:
 
     def positive(self, options: TrainOptions) -> tuple[float, ...]:
         """The labels that are named as positive; InputError, UsageError if there is no such label."""
-        return tuple(self._label(label) for label in options.positive)
+        return tuple(dict.fromkeys(self._label(label) for label in options.positive))
 
     def class_weight(self, options: TrainOptions) -> str | dict[float, float] | None:
         """Class weights by label.

@@ -18,7 +18,7 @@ from ooc_svm.options import TrainOptions
 from ooc_svm.pairs.active import scratch_vectors, sum_of_pairs
 from ooc_svm.pairs.counts import check_trainable
 from ooc_svm.pairs.request import PairRows, Pairs
-from ooc_svm.problems.base import LabelSet, ModelSpec, Problem
+from ooc_svm.problems.base import LabelSet, ModelSpec, Problem, read_finite_labels
 from ooc_svm.problems.targets import FOLDS, WEIGHT
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.rowvectors.group_numbers import GroupNumbers
@@ -198,12 +198,7 @@ def fill_pairs(
 def _fill(vector: RowVector, source: Source, entries: Callable[[Float64Array], npt.NDArray[Any]]) -> None:
     """Write what a function makes of the labels, block by block."""
     for span in source.blocks:
-        labels = source.read_labels(span.start, span.stop)
-        if not np.isfinite(labels).all():
-            row = span.start + int(np.argmin(np.isfinite(labels)))
-            raise InputError(
-                f"row {row} has no rank, its label is {labels[row - span.start]}; remove such rows"
-            )
+        labels = read_finite_labels(source, span.start, span.stop, "rank")
         vector.write(span.start, entries(labels).astype(vector.dtype))
 
 

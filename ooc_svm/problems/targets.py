@@ -47,6 +47,10 @@ class RowTargets(Protocol):
         """The target and the weight of each row, from slices of the row vectors."""
 
 
+def _names(first: str, row_weight: str | None) -> tuple[str, ...]:
+    return (first,) if row_weight is None else (first, row_weight)
+
+
 @dataclass(frozen=True, slots=True)
 class ClassTargets:
     """+1 or -1 by the class of a row."""
@@ -64,7 +68,7 @@ class ClassTargets:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return (self.codes,) if self.row_weight is None else (self.codes, self.row_weight)
+        return _names(self.codes, self.row_weight)
 
     def values(self, vectors: Vectors) -> tuple[Float64Array, Float64Array]:
         codes = vectors[self.codes]
@@ -89,7 +93,7 @@ class LabelTargets:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return (self.codes,) if self.row_weight is None else (self.codes, self.row_weight)
+        return _names(self.codes, self.row_weight)
 
     def values(self, vectors: Vectors) -> tuple[Float64Array, Float64Array]:
         inside = has_label(self.members, vectors[self.codes])
@@ -109,7 +113,7 @@ class ValueTargets:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return (self.value,) if self.row_weight is None else (self.value, self.row_weight)
+        return _names(self.value, self.row_weight)
 
     def values(self, vectors: Vectors) -> tuple[Float64Array, Float64Array]:
         t = vectors[self.value]

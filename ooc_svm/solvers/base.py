@@ -308,7 +308,7 @@ class SolverPackage(ABC):
     def plan(
         self, size: DataSize, options: TrainOptions, room: Room, kept: Mapping[str, int] | None = None
     ) -> SolverPlan:
-        """Parameters that fit the room, or that need the least if none do.
+        """Parameters that fit the room, or that need the least, those for 0 bytes, if none do.
 
         Parameters
         ----------
@@ -317,8 +317,6 @@ class SolverPackage(ABC):
         room : Room
         kept : mapping of str to int, optional
             Parameters that a saved state was made with; no others are tried.
-
-        The plan fits the room, and is the least one where none does: that of a room of 0 bytes.
 
         Raises
         ------

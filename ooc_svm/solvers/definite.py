@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ooc_svm.ops.kernels import Gaussian, Linear, Polynomial
+from ooc_svm.ops.kernels import Gaussian, Polynomial
 
 
 def is_definite(kernel: Any) -> bool:
     """Whether the kernel is positive semi-definite on all data: then, and only then, D bounds an optimum."""
-    return isinstance(kernel, (Gaussian, Linear)) or (isinstance(kernel, Polynomial) and kernel.coef0 >= 0.0)
+    return isinstance(kernel, Gaussian) or (isinstance(kernel, Polynomial) and kernel.coef0 >= 0.0)
 
 
 def indefinite_hints(kernel: Any) -> dict[str, str]:

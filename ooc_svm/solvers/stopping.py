@@ -20,8 +20,8 @@ _BY_WORTH = (SIGNAL, TIME_LIMIT, MAX_PASSES, STALLED, LANDMARKS, PRUNED, CERTIFI
 def reason_of_all(reasons: Iterable[str]) -> str:
     """Why several models ended, in one word: "certified" if all are certified, else why one is not.
 
-    A limit that a user has set comes before what a larger one would not change. Older reports have several
-    reasons in a row.
+    A limit that a user has set comes before what a larger one would not change. Reports of landmarks have
+    several reasons in a row.
     """
     found = {each for reason in reasons for each in reason.split(", ")}
     return next((reason for reason in _BY_WORTH if reason in found), ", ".join(sorted(found)))

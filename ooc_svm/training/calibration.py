@@ -19,7 +19,6 @@ from ooc_svm.model.model import Model
 from ooc_svm.model.sigmoid import probabilities_of
 from ooc_svm.problems.targets import FOLDS, HELD_OUT, WEIGHT
 from ooc_svm.solvers.base import KeptScores, Solver
-from ooc_svm.system import signals
 from ooc_svm.training.preparation import Preparation
 from ooc_svm.training.result import fold_certificates, with_certificates
 from ooc_svm.training.score_bins import BinnedScores, FunctionScores, binned_scores
@@ -68,7 +67,7 @@ def calibrated(run: Run, model: Model) -> Model:
                 "all rows that probabilities could be fitted to have the weight 0; give them others, or "
                 f"leave {parameter('calibrate')} out"
             )
-        _heed_signals(run)
+        run.heed_signals()
     maps = [map_of(method).fit(own.scores, own.negatives, own.positives) for own in bins]
     temperatures = _temperatures(run, model, functions, maps, bins)
     facts: dict[str, Any] = {
@@ -94,11 +93,6 @@ def calibrated(run: Run, model: Model) -> Model:
     return replace(model, calibration=Calibration(method, tuple(maps), of_functions), report=report)
 
 
-def _heed_signals(run: Run) -> None:
-    if (signal := signals.stop_requested()) is not None:
-        raise run.interrupted(signal)
-
-
 def _temperatures(
     run: Run,
     model: Model,
@@ -114,7 +108,7 @@ def _temperatures(
     for first in range(0, len(maps), n_classes):
         own = slice(first, first + n_classes)
         found.append(fitted_temperature(run.engine, functions[own], maps[own], bins[first].n_rows))
-        _heed_signals(run)
+        run.heed_signals()
     return found
 
 

@@ -20,7 +20,6 @@ from ooc_svm.model.model import Model
 from ooc_svm.rowvectors.vector import RowVector
 from ooc_svm.solvers.base import KeptScores
 from ooc_svm.solvers.stopping import CERTIFIED
-from ooc_svm.system import signals
 from ooc_svm.training.calibration import uncalibrated
 from ooc_svm.training.fold_scores import FoldRows, FoldScores, fold_numbers, rows_of_folds
 from ooc_svm.training.memory_plan import fold_bytes
@@ -201,8 +200,7 @@ class Comparison:
             return list(self._store.measure(model, self._tuning.metric, C).values())
         values, decision = [], decision_alone(model, C)
         for fold in self._own_folds:
-            if (signal := signals.stop_requested()) is not None:
-                raise self._run.interrupted(signal)
+            self._run.heed_signals()
             models = zip(*self._run.of_fold(fold), strict=True)
             own = [solver for spec, solver in models if spec.C == C]
             kept = [scores for solver in own if (scores := solver.kept_scores()) is not None]

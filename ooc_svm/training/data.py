@@ -224,16 +224,11 @@ def without_rows(data: Data, held_out: HeldOut, has_classes: bool) -> Data:
             f"{share} holds {which} of the {source.n_rows} rows out; give another share or another "
             f"{parameter('seed')}"
         )
-    if (
-        counted and data.labels.sets is not None
-    ):  # The rows of a set may all be held out, those of a label not
-        left = {number: rows - counts[number] for number, rows in (data.labels.counts or {}).items()}
-        return replace(data, labels=replace(data.labels, counts=left), n_held_out=n_held_out)
-    if data.labels.counts is None or not has_classes:
+    if not counted:
         return replace(data, n_held_out=n_held_out)
-    left = {label: rows - counts[label] for label, rows in data.labels.counts.items()}
+    left = {label: rows - counts[label] for label, rows in (data.labels.counts or {}).items()}
     empty = next((label for label, rows in left.items() if rows == 0 and counts[label]), None)
-    if empty is not None:
+    if empty is not None and data.labels.sets is None:  # The rows of a set may all be held out
         name = label_text(empty) if data.labels.names is None else data.labels.names[int(empty)]
         raise InputError(
             f"{share} holds all rows of the label {name!s:.80} out; give a smaller share or another "

@@ -25,7 +25,7 @@ def execute(prepared: Preparation, progress: Callable[[Progress], None] | None) 
 
     Where not all models fit the memory, they are trained in batches, one after another.
 
-    Where nobody is told of progress, hints are warnings, in the name of who called the public function.
+    Without ``progress``, hints are warnings, which name the line that called the public function.
     """
     options = prepared.options
     saved = saved_batches(options.checkpoint) if options.checkpoint is not None and options.resume else None

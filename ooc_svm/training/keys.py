@@ -109,7 +109,7 @@ def _named(options: TrainOptions, counted: Collection[str], part: Mapping[str, A
     named = {name: value for name, value in options.to_json().items() if name in counted}
     named |= {"solver": options.resolved_solver, "validation": options.held_out_share}
     named["folds"] = part["folds"][0] if "folds" in part else None
-    if not named["validation"] is named["folds"] is None:
+    if named["validation"] is not None or named["folds"] is not None:
         named["seed"] = options.seed  # The rows that are left out follow from it
     points = part.get("grid", ())
     for name in points[0] if points else ():

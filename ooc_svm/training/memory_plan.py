@@ -236,7 +236,7 @@ def _sorting(n_rows: int, groups: int, left: int) -> MemoryItem:
     wanted = n_rows * sorting_row_bytes(groups)
     nbytes = max(min(wanted, left // 2), LEAST_SORTING_BYTES)
     rest = "" if nbytes >= wanted else f", {format_size(wanted - nbytes)} of it in scratch files"
-    return MemoryItem("sorting", min(nbytes, max(wanted, LEAST_SORTING_BYTES)), f"{n_rows} rows{rest}")
+    return MemoryItem("sorting", nbytes, f"{n_rows} rows{rest}")
 
 
 def _row_vectors(n_rows: int, row_bytes: int, in_memory: int) -> MemoryItem:

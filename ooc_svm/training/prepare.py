@@ -1,4 +1,4 @@
-"""What training, its plan and its warm-up have in common: data and options made into solvers.
+"""Opens and checks data and options, for training, its plan and its warm-up.
 
 No solver, problem or loss is named here: the catalog says where each has its home.
 """

@@ -1,4 +1,4 @@
-"""What a run tells while it goes on, and its report at the end."""
+"""What a run tells while it goes on, and its history."""
 
 from __future__ import annotations
 

@@ -20,7 +20,6 @@ from ooc_svm.passes.base import Steps
 from ooc_svm.solvers.base import Prunable
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.stopping import CERTIFIED
-from ooc_svm.system import signals
 
 if TYPE_CHECKING:
     from ooc_svm.training.run import Run
@@ -50,12 +49,7 @@ def prune(run: Run, share: float) -> None:
         weights = solver.solution().weights
         prunings.append(_Pruning(solver, _small(weights, run.context.space.scale, share)))
         before.append(_facts(solver.certificate, weights))
-
-    def stop() -> None:
-        if (signal := signals.stop_requested()) is not None:
-            raise run.interrupted(signal)
-
-    run.drive(prunings, stop)
+    run.drive(prunings, run.heed_signals)
     run.unpruned = before
 
 

@@ -166,6 +166,11 @@ class Run:
             self.hints.append(hint)
             self.recorder.hint(hint.message)
 
+    def heed_signals(self) -> None:
+        """Raise Interrupted if a signal has asked the run to end."""
+        if (signal := signals.stop_requested()) is not None:
+            raise self.interrupted(signal)
+
     def interrupted(self, signal: int) -> Interrupted:
         """The error that ends the run; with the best points so far, unless values of C are compared."""
         kept = (

@@ -22,13 +22,13 @@ from ooc_svm.solvers.base import KeptScores, Solver
 from ooc_svm.training.class_quality import ClassMetrics
 from ooc_svm.training.label_quality import LabelMetrics
 from ooc_svm.training.memory_plan import validation_bytes
+from ooc_svm.training.quality import Measures
 from ooc_svm.training.validation_store import ValidationStore
 from ooc_svm.training.value_quality import ValueMetrics
 
 if TYPE_CHECKING:
+    from ooc_svm.model.model import Model
     from ooc_svm.training.run import Run
-
-Quality = dict[str, float]
 
 
 class Measuring(ABC):
@@ -39,9 +39,9 @@ class Measuring(ABC):
         self._models, self._solvers = run.final
         size = len(self._models) // len({spec.C for spec in self._models})
         self._groups = [slice(first, first + size) for first in range(0, len(self._models), size)]
-        self._known: list[tuple[tuple[float, ...], Quality]] = [((), {})] * len(self._groups)
+        self._known: list[tuple[tuple[float, ...], Measures]] = [((), {})] * len(self._groups)
 
-    def measure(self) -> list[Quality] | None:
+    def measure(self) -> list[Measures] | None:
         """``C`` and the metrics of the models of each C; None before their first read is complete."""
         certificates = [solver.certificate for solver in self._solvers]
         if not all(certificate.passes for certificate in certificates):
@@ -64,7 +64,7 @@ class Measuring(ABC):
         return {}
 
     @abstractmethod
-    def _measured(self, group: slice, C: float) -> Quality:
+    def _measured(self, group: slice, C: float) -> Measures:
         """The metrics of the models of one C; the first of them decides between the values of C."""
 
 
@@ -83,7 +83,7 @@ class HeldOutRows(Measuring):
         """See `Measuring`; runs that hold other rows out are other runs."""
         return "held out"
 
-    def _measured(self, group: slice, C: float) -> Quality:
+    def _measured(self, group: slice, C: float) -> Measures:
         scores = [kept for solver in self._solvers[group] if (kept := solver.kept_scores())]
         return self._metrics.values(self._run.engine.stream(self._metrics.requests(scores)))
 
@@ -97,7 +97,9 @@ class OtherStore(Measuring):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self._store = ValidationStore(run)
+        self._model: Model | None = None  # Of all values of C; kept while these are measured
         self._measured(self._groups[0], self._models[0].C)
+        self._model = None
         self._store.tell_left_out()
         self._told = False
 
@@ -111,7 +113,7 @@ class OtherStore(Measuring):
         """See `Measuring`."""
         return self._store.left_out
 
-    def measure(self) -> list[Quality] | None:
+    def measure(self) -> list[Measures] | None:
         """See `Measuring`; None as well where the models take too much memory by now."""
         try:
             return super().measure()
@@ -122,11 +124,14 @@ class OtherStore(Measuring):
                 )
             self._told = True
             return None
+        finally:
+            self._model = None
 
-    def _measured(self, group: slice, C: float) -> Quality:
+    def _measured(self, group: slice, C: float) -> Measures:
         spare = self._run.budget.left
-        model = self._run.model(room=spare + validation_bytes(self._run.prepared.options))
-        return self._store.measure(model, None, C, spare)
+        if self._model is None:
+            self._model = self._run.model(room=spare + validation_bytes(self._run.prepared.options))
+        return self._store.measure(self._model, None, C, spare)
 
 
 def measuring(run: Run) -> Measuring:
@@ -140,7 +145,7 @@ class _Metrics(Protocol):
 
     def requests(self, scores: Sequence[KeptScores]) -> list[Request]: ...
 
-    def values(self, answers: Sequence[Any]) -> Quality: ...
+    def values(self, answers: Sequence[Any]) -> Measures: ...
 
 
 def _metrics(models: Sequence[ModelSpec], solver: Solver, engine: Engine) -> _Metrics:
@@ -174,5 +179,5 @@ class _PairMetrics:
         (own,) = scores
         return [SwappedPairs(self.rows, own.start, own.end, own.t, HELD_OUT)]
 
-    def values(self, answers: Sequence[Any]) -> Quality:
+    def values(self, answers: Sequence[Any]) -> Measures:
         return {"swapped-pairs": answers[0]}

@@ -66,7 +66,7 @@ class Values(NamedTuple):
 
     @classmethod
     def of(cls, engine: Engine, row_set: RowSet | None, rows: RowChoice) -> Values:
-        """Those of a store.
+        """Those of the chosen rows.
 
         A second sum takes the rounding of the first from the mean: equal values then deviate by nothing.
         """
@@ -99,7 +99,7 @@ class ValueMetrics:
 
     @classmethod
     def of(cls, engine: Engine, row_set: RowSet | None) -> ValueMetrics:
-        """Those of a store."""
+        """Those of the rows held out."""
         return cls(Values.of(engine, row_set, ROWS_HELD_OUT))
 
     def requests(self, scores: Sequence[KeptScores]) -> list[Request]:

@@ -32,10 +32,10 @@ def warm_start(run: Run) -> str:
 
     It is a model file, or a folder of checkpoints.
 
-    UsageError if the saved run was on other data or with other options than C, or the model is for another
-        problem.
+    UsageError if the model is for another problem, or the features of the saved run have other names.
     InputError if there is nothing at the path, or the model has another number of features.
-    DamageError if the checkpoint or the model is damaged.
+    DamageError if the checkpoint or the model is damaged, or the saved run was on other data or with other
+        options than C.
     """
     options = run.prepared.options
     assert options.warm_start is not None

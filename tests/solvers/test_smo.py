@@ -101,7 +101,7 @@ class TestSteps:
         squares = (x * x).sum(axis=1)
         rows = (
             *(indptr, indices, x.ravel(), None, squares, squares, y, np.full(m, c), alpha),
-            *(x @ w, w, np.zeros((2, d)), np.empty((3, 0))),
+            *(x @ w, w, np.zeros(d), np.empty((2, 0))),
         )
         run = np.zeros(smo_loops.N_NUMBERS)
         run[smo_loops.PAIRS] = 1.0

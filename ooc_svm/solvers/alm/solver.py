@@ -176,12 +176,11 @@ class Alm(AlmValues):
         self._add_planes(planes, offsets)
         if self.certificate.passes > 0:
             state.reach = 1.0 if step > 0.0 else state.reach * SHORTER
-        if self.inexact and self.certificate.passes > 0:
-            if step > 0.0 and not was_renewed:
+            if self.inexact and step == 0.0:
+                directions.forget(state.memory)
+            elif self.inexact and not was_renewed:
                 change = directions.gradient(state, space.n_penalized) - before
                 directions.remember(state.memory, step * state.direction, change)
-            elif step == 0.0:
-                directions.forget(state.memory)
         self._update_penalty(own)
 
     def _curvature(self, result: CurvatureSums) -> Float64Array:

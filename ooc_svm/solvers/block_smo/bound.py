@@ -22,7 +22,7 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.ops import gram
 from ooc_svm.ops.kernel_values import EXP_ULPS
-from ooc_svm.ops.kernels import Gaussian, GaussianOfFullRows, Linear, Polynomial, Sigmoid
+from ooc_svm.ops.kernels import Gaussian, GaussianOfFullRows, Polynomial, Sigmoid
 from ooc_svm.solvers.block_smo import set_loops as at
 from ooc_svm.solvers.rounding import gamma
 
@@ -56,8 +56,6 @@ def _growth(operations: float, precision: str) -> float:
 
 def largest_value(kernel: Any, sizes: RowSizes) -> float:
     """The largest magnitude of a kernel value."""
-    if isinstance(kernel, Linear):
-        return sizes.square
     if isinstance(kernel, Polynomial):
         return _power(kernel.gamma * sizes.square + abs(kernel.coef0), kernel.degree)
     return 1.0
@@ -76,8 +74,6 @@ def kernel_error(kernel: Any, sizes: RowSizes, precision: str) -> float:
             exponent += kernel.gamma * size * (2.0 * _growth(m + 3, precision) + 4.0 * _growth(4, precision))
         relative = _growth(2.0 * EXP_ULPS, precision)
         return math.expm1(min(exponent, 1.0)) + 2.0 * relative if exponent < 1.0 else 1.0
-    if isinstance(kernel, Linear):
-        return _growth(m + 3, precision) * size
     inner = kernel.gamma * size + abs(kernel.coef0)
     if isinstance(kernel, Polynomial):
         return _growth(kernel.degree * (m + 7), precision) * _power(inner, kernel.degree)

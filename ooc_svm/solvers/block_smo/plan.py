@@ -13,6 +13,7 @@ from ooc_svm.ops.kernels import for_rows
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.base import (
+    NO_ROOM,
     Context,
     DataSize,
     MemoryItem,
@@ -66,7 +67,7 @@ class BlockSmoPackage(PointStarting):
 
     def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
         """So few rows that some come and some leave."""
-        return _plan(size, Room(0, 1, 0, 1, 1), TINY_SIZE)
+        return _plan(size, NO_ROOM, TINY_SIZE)
 
     def worker_plan(self, size: DataSize, options: TrainOptions, room: Room, whole: SolverPlan) -> SolverPlan:
         """A worker has the rows of a set that moved, and offers others."""

@@ -131,7 +131,7 @@ class BlockSmo(Solver):
         )
 
     def metadata(self, n_rows: int) -> dict[str, float]:
-        """Part of the report: support vectors, kernel values as a multiple of the rows, steps."""
+        """Part of the report: kernel values for each row, steps, and scores computed in float64."""
         return {
             "kernel_values_a_row": self.state.values / n_rows,
             "steps": self.state.steps,

@@ -90,9 +90,16 @@ class FreeCutOracle(RowCutOracle):
 
     def _check_nu(self) -> None:
         found = self.targets
-        if self.nu is None or not self.losses.targets.in_margins:
+        if self.nu is None:
             return
-        most = 2.0 * min(found.falling, found.rising) / found.weight if found.weight > 0.0 else 0.0
+        if not found.weight > 0.0:
+            raise InputError(
+                f"all rows have a weight of 0, and {parameter('nu')} is a share of the weights; give rows "
+                "another weight"
+            )
+        if not self.losses.targets.in_margins:
+            return
+        most = 2.0 * min(found.falling, found.rising) / found.weight
         if self.nu > most * (1.0 + gamma(4)):
             raise InputError(
                 f"{parameter('nu')} is {self.nu:g}, and of these classes it can be at most {_below(most)}, "
@@ -160,7 +167,7 @@ class FreeCutOracle(RowCutOracle):
         return self._charged(loss, w), difference
 
     def _pair(self, w: Float64Array) -> tuple[float, float]:
-        """B and k."""
+        """The bias and k."""
         free = self.space.free(w).tolist()
         return free[0], free[1] if len(free) > 1 else 0.0
 

@@ -17,7 +17,7 @@ known only after the read. A cut is valid wherever it is taken:
 * Where a row's part in the cut depends on the scores of all rows, an exact cut comes one read late, on the
   ray of the read before, and cuts that are nearly exact in the read itself where that is possible.
 
-The run ends when ``P(w_b) - D <= tol P(w_b)``, D the dual value of the master oracle.
+The run ends when ``P(w_b) - D <= tol P(w_b)``, D the dual value of the master problem.
 """
 
 from __future__ import annotations

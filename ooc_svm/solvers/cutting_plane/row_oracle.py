@@ -92,7 +92,9 @@ class RowCutOracle(NoFreeParameters):
         """The largest slack of a row at a score of 0, or more."""
         if self.losses.targets.in_margins:
             return 1.0
-        return max(abs(self.targets.least), abs(self.targets.most)) + self.losses.kink
+        found = self.targets
+        largest = max(abs(found.least), abs(found.most)) if found.weight > 0.0 else 0.0
+        return largest + self.losses.kink
 
     def cut_operations(self, rounding: Rounding) -> float:
         """Operations that a term of a cut goes through: over the rows, over the cells of trial places."""

@@ -122,7 +122,7 @@ class CountOutside:
 
 @dataclass(frozen=True, slots=True)
 class CountFar:
-    """Rule on row vectors: entries of some that are farther than allowed from those of others."""
+    """Rule on row vectors: number of entries that differ by more than allowed, over pairs of vectors."""
 
     pairs: tuple[tuple[str, str], ...]
     allowed: Float64Array  # Of each pair

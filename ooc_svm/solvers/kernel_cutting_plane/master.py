@@ -100,10 +100,10 @@ class CutMatrix:
 
     def drop_idle(self) -> bool:
         """Drop the cuts without a multiplier; whether there were any."""
-        kept = self.beta > IDLE * max(float(self.beta.sum()), 0.0)
+        total = float(self.beta.sum())
+        kept = self.beta > IDLE * total
         if kept.all() or not kept.any():
             return False
-        total = float(self.beta.sum())
         self.slots, self.offsets, self.beta = self.slots[kept], self.offsets[kept], self.beta[kept]
         self.gram = self.gram[np.ix_(kept, kept)]
         self.beta *= total / float(self.beta.sum())

@@ -156,7 +156,7 @@ class KernelCuttingPlane(Solver):
         return Sample((), (GatherPass(PartOfRows((h,), 0, self.parts), (h,)),), sweeps=(1.0, 4.0))
 
     def steps(self) -> Steps:
-        certificate, losses = self.certificate, self.losses
+        certificate = self.certificate
         yield from self.oracle.open()
         losses = self.losses
         certificate.scale = self.oracle.scale
@@ -192,7 +192,7 @@ class KernelCuttingPlane(Solver):
             yield RowPass(CopyScores(self.multipliers, self.bound))
 
     def _combine(self) -> Generator[Any, Any, Float64Array]:
-        """Multipliers and scores of the master problem's solution, with the best free parameters."""
+        """Multipliers and scores of the master problem's solution; their sums."""
         cuts = self.state.cuts
         names = tuple(self.cut_names(slot) for slot in cuts.slots.tolist())
         rule = cut_rules.Combine(self.losses, names, cuts.beta.copy(), self.multipliers)

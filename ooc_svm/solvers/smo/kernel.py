@@ -95,7 +95,7 @@ class KernelSmo(Smo):
         indptr, _, values = rows.block.arrays
         indices = places.astype(np.uint32)
         scale2 = None if scale2 is None else scale2[columns]
-        space = np.empty(0), np.zeros((2, len(columns))), np.empty((3, len(own)))
+        space = np.empty(0), np.zeros(len(columns)), np.empty((2, len(own)))
         return self.kernel, (indptr, indices, values, scale2, squares, own, *columns_of(rows), *space)
 
     def _stays(self, rows: HeldRows) -> BoolArray:

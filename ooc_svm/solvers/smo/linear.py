@@ -54,7 +54,7 @@ class LinearSmo(Smo):
         w, scale2, columns = self.state.w, self.space.scale2, columns_of(rows)
         every, squares = np.arange(len(rows.ids), dtype=np.uint64), rows.squares(scale2)
         row_ops.row_scores(*rows.block.arrays, every, w, columns[-1])
-        space = w, np.zeros((2, len(w))), np.empty((3, 0))
+        space = w, np.zeros(len(w)), np.empty((2, 0))
         return None, (*rows.block.arrays, scale2, squares, squares, *columns, *space)
 
     def _stays(self, rows: HeldRows) -> BoolArray:

@@ -69,10 +69,11 @@ class KernelPoint:
 class KernelObjective:
     """Of kernel expansions; likewise.
 
-    A kernel value is off by at most ``gamma(m + 5) M + 2 ulp``, M being what its argument's rounding is a
-    share of and m the nonzeros of the longest row; a score is a sum of them, so it is off by at most
-    ``e = sum_i |v_i| (gamma(m + 5) M + gamma(n) K)`` with the largest kernel value K. All losses together
-    are then off by at most ``sum_i c_i e``, and the squared norm, a sum of ``v_i s_i``, by ``sum_i |v_i| e``.
+    A kernel value is off by at most ``gamma(m + 8) M + gamma(2 u) K``, M being what its argument's rounding
+    is a share of, m the nonzeros of the longest row, u the ulps of an exponential and K the largest kernel
+    value; a score is a sum of n of them, so it is off by at most
+    ``e = sum_i |v_i| (gamma(m + 8) M + gamma(2 u + n + 8) K)``. All losses together are then off by at most
+    ``sum_i c_i e``, and the squared norm, a sum of ``v_i s_i``, by ``sum_i |v_i| e``.
     """
 
     def __init__(self, found: Magnitudes, kernel: Any, space: LinearSpace, C: float) -> None:

@@ -61,7 +61,7 @@ class KernelScorer:
 
     def scores(self, block: RowBlock, own: Int64Array) -> tuple[Float64Array, Float64Array]:
         near = np.empty(len(own))
-        row_ops.row_squares(*block.arrays, self.scale2, own, near)
+        row_ops.row_squares(*block.arrays, self.scale2, own.view(np.uint64), near)
         out = np.zeros((2, len(own)))
         buffers = gram.new_buffers(self.support.indptr, self.n_features, PRECISION)
         gram.add_values(
@@ -82,6 +82,6 @@ def row_magnitudes(
 ) -> Magnitudes:
     """The sizes that are not of columns."""
     lengths, squares, n = np.diff(block.indptr)[own], np.empty(len(own)), len(own)
-    row_ops.row_squares(*block.arrays, scale2, own, squares)
+    row_ops.row_squares(*block.arrays, scale2, own.view(np.uint64), squares)
     largest = float(squares.max(initial=0.0))
     return Magnitudes(np.empty(0), float(bounds.sum()), largest, int(lengths.max(initial=0)), n, n)

@@ -22,8 +22,8 @@ The rows are those in memory, a tuple:
     y, c, alpha                        float64, shape (m,): classes, bounds, multipliers
     outputs                            float64, shape (m,): the error cache, outputs without the threshold
     w                                  float64, shape (d,): the weights of a linear model
-    z                                  float64, shape (2, d): zeros, for two rows
-    space                              float64, shape (3, m): with a kernel, working space
+    z                                  float64, shape (d,): zeros, for a row or two
+    space                              float64, shape (2, m): with a kernel, working space
 
 ``kernel`` is None for a linear model, which keeps w: its error cache is of the rows that are not at a bound,
 and the outputs of others follow from w, as all do where there is no second choice. With a kernel, the cache
@@ -73,16 +73,16 @@ def _mean_row(rows):  # type: ignore[no-untyped-def]
 def kernel_of(kernel, rows, i1, i2):  # type: ignore[no-untyped-def]
     """``K(x1, x2)``."""
     indptr, indices, values, scale2, squares, _, _, _, _, _, _, z, space = rows
-    p, end, z1 = indptr[i1], indptr[i1 + 1], z[0]
-    add_row(indices, values, scale2, z1, p, end, 1.0)
+    p, end = indptr[i1], indptr[i1 + 1]
+    add_row(indices, values, scale2, z, p, end, 1.0)
     if kernel is None:
-        value = dot(indices, values, z1, indptr[i2], indptr[i2 + 1])
+        value = dot(indices, values, z, indptr[i2], indptr[i2 + 1])
     else:
         ends, found = indptr[i2 : i2 + 2], space[0, :1]
         near = squares[i2 : i2 + 1]
-        row_values(kernel, ends, indices, values, near, z1, squares[i1], space[2, :1], found)
+        row_values(kernel, ends, indices, values, near, z, squares[i1], space[1, :1], found)
         value = found[0]
-    _clear(indices, z1, p, end)
+    _clear(indices, z, p, end)
     return value
 
 
@@ -104,15 +104,15 @@ def _update_linear(rows, run, i1, change1, i2, change2):  # type: ignore[no-unty
     add_row(indices, values, scale2, w, p2, end2, change2)
     if run[PAIRS] == 0.0:
         return 2
-    change, visited = z[0], 2
-    add_row(indices, values, scale2, change, p1, end1, change1)
-    add_row(indices, values, scale2, change, p2, end2, change2)
+    visited = 2
+    add_row(indices, values, scale2, z, p1, end1, change1)
+    add_row(indices, values, scale2, z, p2, end2, change2)
     for k in range(len(alpha)):
         if is_free(alpha, c, k):
-            outputs[k] += dot(indices, values, change, indptr[k], indptr[k + 1])
+            outputs[k] += dot(indices, values, z, indptr[k], indptr[k + 1])
             visited += 1
-    _clear(indices, change, p1, end1)
-    _clear(indices, change, p2, end2)
+    _clear(indices, z, p1, end1)
+    _clear(indices, z, p2, end2)
     return visited
 
 
@@ -120,10 +120,10 @@ def _update_linear(rows, run, i1, change1, i2, change2):  # type: ignore[no-unty
 def _update_cache(kernel, rows, i, change):  # type: ignore[no-untyped-def]
     """Update the error cache of all rows: y alpha of row i has changed."""
     indptr, indices, values, scale2, squares, _, _, _, _, outputs, _, z, space = rows
-    p, end, z1, found = indptr[i], indptr[i + 1], z[0], space[0]
-    add_row(indices, values, scale2, z1, p, end, 1.0)
-    row_values(kernel, indptr, indices, values, squares, z1, squares[i], space[2], found)
-    _clear(indices, z1, p, end)
+    p, end, found = indptr[i], indptr[i + 1], space[0]
+    add_row(indices, values, scale2, z, p, end, 1.0)
+    row_values(kernel, indptr, indices, values, squares, z, squares[i], space[1], found)
+    _clear(indices, z, p, end)
     for k in range(len(outputs)):
         outputs[k] += change * found[k]
     return len(outputs)

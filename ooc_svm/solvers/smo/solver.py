@@ -133,7 +133,7 @@ class Smo(Solver):
 
     @abstractmethod
     def _end_read(self, found: Examined) -> Any:
-        """Know the sums over the multipliers of its beginning; the point of it, as P takes it."""
+        """Take the sums of the read; the point that it began with."""
 
     @abstractmethod
     def _keep_best(self, point: Any) -> Steps:
@@ -345,9 +345,9 @@ class Smo(Solver):
         """A read that is not counted: the scores of a point into the row vector, and the sums."""
         found = Examined(np.zeros(scorer.n_weights))
         for each in self.rounds:
-            nobody = np.empty(0, np.int64)
+            no_rows = np.empty(0, np.int64)
             place = each.rows, each.position.uncounted, each.prefetch
-            found.add((yield ExaminePass(self.model, scorer, 0.0, np.inf, nobody, True, *place)))
+            found.add((yield ExaminePass(self.model, scorer, 0.0, np.inf, no_rows, True, *place)))
         return found
 
     def _check_saved(self) -> Steps:

@@ -109,8 +109,8 @@ def check_again(
     """
     model, (weights, _), n_rows = nu_model(oracle), oracle.solution(best), rows.n_rows
     found = Found(np.zeros(len(weights)), np.zeros(dual_loops.N_SUMS), 0, 0.0, [])
-    norms, nobody = RowSums(np.zeros(N_ROW_SUMS), np.empty(0)), np.empty(0, np.int64)
-    nothing = Residency(nobody, nobody, nobody, np.empty(0), nobody)
+    norms, no_rows = RowSums(np.zeros(N_ROW_SUMS), np.empty(0)), np.empty(0, np.int64)
+    nothing = Residency(no_rows, no_rows, no_rows, np.empty(0), no_rows)
     for each in rounds:
         place = each.rows, each.position.uncounted, each.prefetch
         check = SavedPass(model, weights, 0.0, nothing, *place)

@@ -159,10 +159,10 @@ class StreamedSmo(Prunable):
     def sample(self) -> Sample:
         """The first round of a read, all rows being scored."""
         first = self.rounds[0]
-        zeros, nobody = np.zeros(self.model.space.n_features), np.empty(0, dtype=np.int64)
+        zeros, no_rows = np.zeros(self.model.space.n_features), np.empty(0, dtype=np.int64)
         sweep = SweepPass(
             self.model, self.state.w, None, False, np.array([0.0, 1.0, 0.0]), 1.0, 0.0,
-            self.state.multipliers.residency(first, nobody, np.empty(0, np.bool_)),
+            self.state.multipliers.residency(first, no_rows, np.empty(0, np.bool_)),
             self.effort.visits, seed_of(self.seed), self._room, self._least_priority(),
             first.rows, first.position,
         )  # fmt: skip
