@@ -90,7 +90,7 @@ def describe_labels(summary: LabelSummary, names: Sequence[str] | None = None, s
 
     Names of ``sets`` of labels give the rows with each label.
     """
-    from ooc_svm.data.classes import label_text
+    from ooc_svm.data.classes import label_name
     from ooc_svm.data.label_sets import LabelSets
 
     if sets:
@@ -106,7 +106,7 @@ def describe_labels(summary: LabelSummary, names: Sequence[str] | None = None, s
         return values
     if not all(map(float.is_integer, summary.counts)):  # no classes
         return f"{values}, {count(len(summary.counts), 'different value')}"
-    named = (label_text(label) if names is None else names[int(label)] for label in summary.counts)
+    named = (label_name(label, names) for label in summary.counts)
     return shortened([f"{name}: {rows:,}" for name, rows in zip(named, summary.counts.values(), strict=True)])
 
 

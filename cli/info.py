@@ -201,15 +201,13 @@ def _describe_functions(model: Model, facts: dict[str, Any]) -> tuple[str, str]:
 
 def _positive(model: Model) -> list[tuple[str, str]]:
     """The labels on the positive side, where they were named, and what stands for all others."""
-    from ooc_svm.data.classes import label_text
+    from ooc_svm.data.classes import label_name
 
     labels = model.options.get("positive")
     if not labels or model.multilabel or model.negative is None:
         return []
-    names = [model.label_names[int(label)] if model.label_names else label_text(label) for label in labels]
-    others = label_text(model.negative)
-    if model.label_names and 0 <= model.negative < len(model.label_names):
-        others = model.label_names[int(model.negative)]
+    names = [label_name(label, model.label_names) for label in labels]
+    others = label_name(model.negative, model.label_names)
     return [("positive", f"{shortened(names)}; others are predicted as {others}")]
 
 

@@ -15,9 +15,11 @@ from ooc_svm.system.address import address_of
 from ooc_svm.system.files import is_same_file
 from ooc_svm.system.recognition import MODEL, STATE, check_outside_stores, first_bytes, is_zarr, known_kind
 
-# Bytes that are looked at of a file that text would replace; how a row of SVMlight text begins.
-_HEAD_BYTES = 4096
-_ROW = re.compile(rb"[^\s:]+([ \t]+qid:[0-9]+)?[ \t]+[0-9]+:[^\s:]+(\s|\Z)")
+# Bytes that are looked at of a file that text would replace; how a row of SVMlight text begins, perhaps
+# without a label; and how exported models begin, which have such rows.
+_HEAD_BYTES = 1 << 16
+_ROW = re.compile(rb"^[^\s:]*[ \t]+(qid:[0-9]+|[0-9]+:[^\s:]+)(\s|\Z)", re.MULTILINE)
+_EXPORTED = b"SVM-light ", b"svm_type "
 
 
 def file_kind(kind: Kind) -> Kind:
@@ -93,6 +95,6 @@ def check_text_target(path: str) -> None:
         fits = head[:4] in (b"", b"PAR1")
     else:
         is_text = not any(byte < 32 and byte not in b"\t\n\r" for byte in head)
-        fits = is_text and _ROW.match(head) is None
+        fits = is_text and (head.startswith(_EXPORTED) or _ROW.search(head) is None)
     if not fits:
         raise UsageError(f"{path}: is no file of results, so it is not replaced; choose another name")

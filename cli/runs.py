@@ -166,7 +166,8 @@ def _number(facts: Mapping[str, Any], name: str) -> Any:
 def _names(paths: Sequence[str]) -> list[str]:
     """Names of files without folders and endings, if they differ, else the paths."""
     short_names = [os.path.splitext(os.path.basename(path))[0] for path in paths]
-    return short_names if len(set(short_names)) == len(short_names) else list(paths)
+    names = short_names if len(set(short_names)) == len(short_names) else paths
+    return [name.encode(errors="backslashreplace").decode() for name in names]  # Of bytes that are no text
 
 
 def _differences(reports: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ooc_svm.cli.exit_codes import complain
 from ooc_svm.cli.json_output import check_json_target, write_json
 from ooc_svm.cli.options import FeatureNames, Quiet, argument, grid_of, option, takes_training
 from ooc_svm.cli.paths import check_data, check_no_folder, check_store, check_target, file_kind
@@ -32,7 +31,6 @@ from ooc_svm.system.address import address_of
 from ooc_svm.system.signals import handle_signals
 
 if TYPE_CHECKING:
-    from ooc_svm.model.model import Model
     from ooc_svm.training.progress import Progress
 
 StorePath = Annotated[
@@ -124,7 +122,10 @@ def train(
     if len(data) > 1 and data[-1] != "-" and not os.path.lexists(data[-1]):
         raise UsageError(f"{data[-1]} does not exist; if it is to be the model, name it by -o {data[-1]}")
     output = default_model(data) if output is None else output
-    check_names({"-o": output, "--report": report, "--log": log, "--store": store})
+    checkpoint = options["checkpoint"]
+    check_names(
+        {"-o": output, "--report": report, "--log": log, "--store": store, "--checkpoint": checkpoint}
+    )
 
     from ooc_svm.cli.progress import Hints, train_progress
     from ooc_svm.cli.progress_log import pass_log
@@ -132,7 +133,7 @@ def train(
     from ooc_svm.training.train import train as run
 
     check_data([*data, options["validation"]])
-    check_results(output, report, log, options["checkpoint"])
+    check_results(output, report, log, checkpoint)
     hints = Hints(quiet)
     with pass_log(log) as lines, handle_signals(announced=True):
         stopped: Interrupted | None = None
@@ -162,25 +163,8 @@ def train(
 
     typer.echo(certificate(model.report, options["tol"], output, file_size(output)))
     hints.rest(model.report)
-    hint_of_others(model)
     if stopped is not None:
         raise stopped
-
-
-def hint_of_others(model: Model) -> None:
-    """Say where the label that stands for all others in predictions is that of a class as well."""
-    from ooc_svm.data.classes import label_text
-
-    positive = model.options["positive"]
-    if not positive or model.negative is None or not model.is_classifier:
-        return
-    text, names = label_text(model.negative), model.label_names or map(label_text, model.classes)
-    if len(model.classes) - len(positive) > 1 and text in names:
-        complain(
-            "hint",
-            f"{text} in predictions stands for all labels that are not {parameter('positive')}, and one of "
-            f"them is {text}: a prediction does not tell which it is",
-        )
 
 
 def check_results(model: str, report: str | None, log: str | None, checkpoint: Any) -> None:
@@ -209,15 +193,17 @@ def check_results(model: str, report: str | None, log: str | None, checkpoint: A
         check_json_target(report)
 
 
-def check_names(targets: dict[str, str | None]) -> None:
-    """Refuse two files of one name."""
+def check_names(targets: dict[str, Any]) -> None:
+    """Refuse two files, or a file and a folder, of one name."""
     named: dict[str, str] = {}
     for option_name, path in targets.items():
         if path is None:
             continue
         other = named.setdefault(os.path.realpath(path), option_name)
         if other != option_name:
-            raise UsageError(f"{option_name} and {other} name the same file {path!r}; give two names")
+            raise UsageError(
+                f"{option_name} and {other} name the same file or folder {str(path)!r}; give two names"
+            )
 
 
 def to_all(*functions: Callable[[Progress], None] | None) -> Callable[[Progress], None]:

@@ -20,7 +20,6 @@ from ooc_svm.cli.train import (
     check_names,
     check_results,
     default_model,
-    hint_of_others,
     to_all,
 )
 from ooc_svm.options import OPTIONS
@@ -93,7 +92,8 @@ def tune(
     --validation names a store to measure on in place of folds.
     """
     output = default_model([data]) if output is None else output
-    check_names({"-o": output, "--report": report, "--log": log})
+    checkpoint = options["checkpoint"]
+    check_names({"-o": output, "--report": report, "--log": log, "--checkpoint": checkpoint})
 
     from ooc_svm.cli.progress import Hints, train_progress
     from ooc_svm.cli.progress_log import pass_log
@@ -102,7 +102,7 @@ def tune(
 
     check_store(data)
     check_data([options["validation"]])
-    check_results(output, report, log, options["checkpoint"])
+    check_results(output, report, log, checkpoint)
     hints = Hints(quiet)
     with pass_log(log) as lines, handle_signals(announced=True):
         with train_progress(quiet) as show:
@@ -124,4 +124,3 @@ def tune(
     typer.echo(certificate(model.report, options["tol"], output, file_size(output)))
     typer.echo(f"\n{comparison(model.report['tuning'])}")
     hints.rest(model.report)
-    hint_of_others(model)

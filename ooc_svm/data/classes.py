@@ -50,6 +50,13 @@ def label_text(label: float) -> str:
     return str(int(label)) if float(label).is_integer() and abs(label) < INEXACT else repr(float(label))
 
 
+def label_name(label: float, names: Sequence[str] | None) -> str:
+    """What a label is called: by its name if it is the number of one, else as text."""
+    if names is None or not 0 <= label < len(names):
+        return label_text(label)
+    return names[int(label)]
+
+
 def _takes(what: str) -> str:
     classifier, regressor = parameter("problem", "svc"), parameter("problem", "svr")
     return f"a classifier ({classifier}) takes {what}, values are for {regressor}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, Int64Array
-from ooc_svm.data.classes import label_text
+from ooc_svm.data.classes import label_name
 from ooc_svm.errors import InputError, parameter
 
 # Number of unknown labels and of classes that a message names.
@@ -69,7 +69,7 @@ class LabelCodes:
         """Look up new labels, and count the rows of those that are of no class."""
         found: dict[float, int] = dict(zip(self._labels.tolist(), self._codes.tolist(), strict=True))
         for label, n_rows in counts.items():
-            text = label_text(label) if self._names is None else self._names[int(label)]
+            text = label_name(label, self._names)
             if text in self._classes:
                 found[label] = self._classes[text]
                 continue

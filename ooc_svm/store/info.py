@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ooc_svm.data.classes import label_text
+from ooc_svm.data.classes import label_name
 from ooc_svm.data.label_sets import LabelSets
 from ooc_svm.parameters import checks
 from ooc_svm.store.open import STORE, opened
@@ -45,10 +45,7 @@ def store_info(store: Store | str | os.PathLike[str]) -> dict[str, Any]:
         labels = {"min": summary.minimum, "max": summary.maximum, "mean": summary.mean}
     else:
         names = store.label_names
-        labels = {
-            label_text(label) if names is None else names[int(label)]: count
-            for label, count in summary.counts.items()
-        }
+        labels = {label_name(label, names): count for label, count in summary.counts.items()}
     return {
         "n_rows": store.n_rows,
         "n_features": store.n_features,

@@ -68,14 +68,16 @@ class Compared(NamedTuple):
 def chosen(compared: Sequence[Compared], metric: str, rule: str) -> Compared:
     """What a rule chooses; of equal ones the least C, whose weights are the smallest, and the first of those.
 
-    ``rule``: "best", or "one-standard-error": the least C no more than a standard error worse than the best.
+    ``rule``: "best", or "one-standard-error": the least C no more than a standard error worse than the best,
+    and of several points of a grid with it the best one.
     """
     sign = 1.0 if lower_is_better(metric) else -1.0
     best = min(compared, key=lambda each: (sign * each.mean, each.C))
     if rule == "best":
         return best
     limit = sign * best.mean + (best.standard_error or 0.0)
-    return min((each for each in compared if sign * each.mean <= limit), key=lambda each: each.C)
+    near = [each for each in compared if sign * each.mean <= limit]
+    return min(near, key=lambda each: (each.C, sign * each.mean))
 
 
 def edge_hints(compared: Sequence[Compared], best: Compared) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ooc_svm.data.annotated import is_annotated, own_numbers, read_annotated
-from ooc_svm.data.classes import label_text
+from ooc_svm.data.classes import label_name
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.data.matrix import MatrixSource
 from ooc_svm.data.source import Source
@@ -229,7 +229,7 @@ def without_rows(data: Data, held_out: HeldOut, has_classes: bool) -> Data:
     left = {label: rows - counts[label] for label, rows in (data.labels.counts or {}).items()}
     empty = next((label for label, rows in left.items() if rows == 0 and counts[label]), None)
     if empty is not None and data.labels.sets is None:  # The rows of a set may all be held out
-        name = label_text(empty) if data.labels.names is None else data.labels.names[int(empty)]
+        name = label_name(empty, data.labels.names)
         raise InputError(
             f"{share} holds all rows of the label {name!s:.80} out; give a smaller share or another "
             f"{parameter('seed')}"

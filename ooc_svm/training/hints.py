@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ooc_svm.catalog import PROBLEMS
-from ooc_svm.data.classes import LabelProblem, label_text
+from ooc_svm.data.classes import LabelProblem, label_name
 from ooc_svm.errors import HintWarning, parameter
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import ModelSpec
@@ -55,6 +55,7 @@ def of_labels(
     if options.class_weight is None:
         yield from _of_imbalance(data, models, sizes)
     yield from _of_single_rows(data, models, sizes)
+    yield from _of_others(data, models)
     if isinstance(data.source, Store) and resident < 1.0 and data.source.labels.counts is not None:
         runs = data.source.label_runs
         by_chance = runs_by_chance(data.source.labels.counts, runs)  # Rows held out are in the runs too
@@ -106,7 +107,7 @@ def _of_single_rows(data: Data, models: Sequence[ModelSpec], sizes: Sequence[int
             if each.negative is not None and len(outside) == 1:
                 rows[each.negative] = outside[0]
         for label in (label for label, n in rows.items() if n == 1):
-            found[label] = label_text(label) if names is None else names[int(label)]
+            found[label] = label_name(label, names)
     if found:
         listed = ", ".join(f"{name:.80}" for name in list(found.values())[:MOST_NAMED])
         more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
@@ -114,6 +115,24 @@ def _of_single_rows(data: Data, models: Sequence[ModelSpec], sizes: Sequence[int
             "single-row",
             f"only one row has the label {listed}{more}: nothing tells how well such a label is predicted; "
             "more rows would, or leave the label out",
+        )
+
+
+def _of_others(data: Data, models: Sequence[ModelSpec]) -> Iterator[Hint]:
+    """Whether the label that stands for all others in predictions is that of one of them as well."""
+    classes, counts, names = models[0].classes, data.labels.counts, data.labels.names
+    if classes is None or classes.negative is None or counts is None:
+        return
+    labels = sorted(label for label, count in counts.items() if count)
+    others = [
+        label_name(label, names) for label, sign in zip(labels, classes.sign, strict=True) if sign < 0.0
+    ]
+    text = label_name(classes.negative, names)
+    if len(others) > 1 and text in others:
+        yield Hint(
+            "label-of-others",
+            f"{text} in predictions stands for all labels that are not {parameter('positive')}, and one of "
+            f"them is {text}: a prediction does not tell which it is",
         )
 
 

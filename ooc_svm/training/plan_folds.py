@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ooc_svm.data.classes import label_text
+from ooc_svm.data.classes import label_name
 from ooc_svm.data.folds import Folds, count_queries
 from ooc_svm.errors import InputError, UsageError, parameter
 from ooc_svm.options import TrainOptions
@@ -113,5 +113,5 @@ def _check_enough(found: int, wanted: _Wanted, what: str, other: str = "") -> No
 def _class_text(labels: Sequence[float], data: Data) -> str:
     """The labels of a class as the data name them."""
     names = data.labels.names
-    texts = [label_text(label) if names is None else names[int(label)] for label in labels[:3]]
+    texts = [label_name(label, names) for label in labels[:3]]
     return f"{', '.join(text[:80] for text in texts)}{', ...' if len(labels) > 3 else ''}"

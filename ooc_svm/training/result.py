@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ooc_svm.catalog import KERNELS
-from ooc_svm.data.classes import label_text
+from ooc_svm.data.classes import label_name
 from ooc_svm.engine.base import Engine
 from ooc_svm.model.model import Model
 from ooc_svm.problems.base import ModelSpec
@@ -166,7 +166,7 @@ def _certificate_report(
     label = None
     if spec.classes is not None:
         positive = spec.classes.positive
-        label = label_text(positive) if names is None else names[int(positive)]
+        label = label_name(positive, names)
     return {
         "label": label,
         "C": spec.C,

@@ -68,7 +68,7 @@ def tune(
         "roc-area", ndcg@10 for "ranking".
     rule : {"best", "one-standard-error"}
         The C of the best mean over the folds; or the least C whose mean is at most one standard error worse.
-        Of equal ones at several points of a grid, the first.
+        Of several points of a grid with that C, the best one, and of equal ones the first.
     grid : mapping of str to sequence of float, optional
         Values of numbers of the problem, the loss or the kernel that are tried as well, by name: ``nu``,
         ``p``, ``epsilon``, ``gamma``, ``degree``, ``coef0``. All combinations are compared, for each C, in

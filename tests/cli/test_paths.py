@@ -97,6 +97,20 @@ def test_results_replace_results_alone(small: SmallData, model: Path, tmp_path: 
     assert out.read_text().startswith("SVM-light")
 
 
+@pytest.mark.parametrize(
+    "first", ["# rows\n", "\n" * 20, "spam\n", "1\n" * 9, " 3:0.5 7:1\n", "1 qid:1\n", "1,2 3:0.5 7:1\n"]
+)
+def test_rows_of_text_are_kept_however_they_begin(
+    small: SmallData, model: Path, tmp_path: Path, first: str
+) -> None:
+    rows = tmp_path / "rows.svm"
+    rows.write_text(first + "1 3:0.5 7:1\n" * 30)
+    before = content(tmp_path)
+    _, error = run("predict", model, small.test, "-o", rows, code=2)
+    assert "is no file of results, so it is not replaced" in error
+    assert content(tmp_path) == before
+
+
 @pytest.mark.parametrize("to", ["liblinear", "libsvm"])
 def test_the_names_of_classes_replace_no_data(tmp_path: Path, to: str) -> None:
     save_model(train(sp.eye(4, format="csr"), ["a", "b", "a", "b"]), tmp_path / "m")

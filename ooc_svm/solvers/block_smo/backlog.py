@@ -20,15 +20,17 @@ class Backlog(CopiedRows):
 
     change: Float64Array = field(default_factory=lambda: np.empty(0))
 
-    def add(self, numbers: Int64Array, rows: RowBlock, change: Float64Array) -> None:
-        """Add changes of rows; those of one row are added up."""
+    def joined(self, numbers: Int64Array, rows: RowBlock, change: Float64Array) -> Backlog:
+        """These and other changes; those of one row are added up."""
         own = [self.rows] if self.n_rows else []
         numbers, first, places = np.unique(
             np.concatenate([self.numbers, numbers]), return_index=True, return_inverse=True
         )
         total = np.bincount(places, np.concatenate([self.change, change]), len(numbers)).astype(np.float64)
-        self._take(numbers, take_rows(join_rows([*own, rows]), first))
-        self.change = total
+        both = self.emptied()
+        both._take(numbers, take_rows(join_rows([*own, rows]), first))
+        both.change = total
+        return both
 
     def is_sound(self, n_features: int, n_rows: int) -> bool:
         """Whether its parts fit each other; a saved one may come from anywhere."""

@@ -28,6 +28,7 @@ from ooc_svm.passes.base import UNCOUNTED, WHOLE, Overlap, Steps
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, does_not_fit
 from ooc_svm.solvers.block_smo import bound, set_loops
+from ooc_svm.solvers.block_smo.backlog import Backlog
 from ooc_svm.solvers.block_smo.bound import RowSizes, Values
 from ooc_svm.solvers.block_smo.candidates import Choice
 from ooc_svm.solvers.block_smo.check import comparison, damages
@@ -203,30 +204,31 @@ class BlockSmo(Solver):
         places, rows, numbers = working.changes()
         change = (working.v - working.before)[places]
         moved = self._moved(numbers, rows, change, working.v[places])
-        state.backlog.add(numbers, rows, change)
-        whole = self._all_are_due()
-        state.partial = 0 if whole else state.partial + 1
-        aside = self._aside() if whole else None
-        found = yield from self._update(moved, np.sort(working.numbers[kept]), self.precision, aside)
-        self._count(moved)
+        # A checkpoint is written before the read, so that the state changes after it.
+        backlog = state.backlog.joined(numbers, rows, change)
+        whole = self._all_are_due(backlog)
+        aside = None
         if whole:
-            state.backlog = state.backlog.emptied()
+            aside, backlog = self._aside(backlog), backlog.emptied()
+        found = yield from self._update(moved, np.sort(working.numbers[kept]), self.precision, aside)
+        state.partial = 0 if whole else state.partial + 1
+        state.backlog = backlog
+        self._count(moved)
         working.settle(kept, found.known_h)
         return kept, found
 
-    def _all_are_due(self) -> bool:
+    def _all_are_due(self, backlog: Backlog) -> bool:
         """Whether the next read brings up to date the rows that are set aside, too."""
         state = self.state
         return (
             state.n_aside < LEAST_ASIDE * self.n_rows
             or state.partial >= PARTIAL_READS
             or state.violation <= state.due_violation
-            or state.backlog.n_rows + self.size > BACKLOG * self.size
+            or backlog.n_rows + self.size > BACKLOG * self.size
         )
 
-    def _aside(self) -> Aside:
+    def _aside(self, backlog: Backlog) -> Aside:
         """Which rows are set aside from here on, and what those until now have missed."""
-        backlog = self.state.backlog
         late = self._moved(backlog.numbers, backlog.rows, backlog.change, NONE_MOVED)
         return Aside(ASIDE_SHARE * self.state.violation, late)
 
@@ -247,7 +249,7 @@ class BlockSmo(Solver):
         mirrored = yield from add_support_values(model, moved, self._parts)
         error = bound.update_error(model.kernel, self.sizes, "float64", moved.v, mirrored.additions)
         rebuilt = Rebuilt(REACH, mirrored.sums, error)
-        found = yield from self._update(moved, NONE_KEPT, "float64", self._aside(), rebuilt)
+        found = yield from self._update(moved, NONE_KEPT, "float64", self._aside(state.backlog), rebuilt)
         state.values += len(moved.v) * (self.n_rows - 0.5 * len(moved.v))
         state.waits_for_exact = state.hidden = 0
         state.exact += 1
