@@ -36,10 +36,11 @@ def write_to_obs(stream: ScoreStream, column: str, details: Details, *, named: b
         )
     categories = decision.texts if named and len(decision.labels) else None
     columns: dict[str, Sequence[str] | None] = {column: categories}
-    names = details.names(f"{column}_score", "_", f"{column}_probability")
+    kinds = f"{column}_score", f"{column}_probability"
+    names = details.names(kinds[0], "_", kinds[1])
     _check_classes(details, decision.texts)
     columns |= dict.fromkeys(names)
-    with ObsColumns(folder, n_rows, columns, overwrite=overwrite) as writer:
+    with ObsColumns(folder, n_rows, columns, overwrite=overwrite, kinds=kinds) as writer:
         for block in stream:
             predicted = decision.predictions if categories is None else decision.choices
             entries = {column: predicted(block.scores)}

@@ -49,12 +49,20 @@ class ObsColumns:
     """New columns of a store; a context manager, which removes what was not committed.
 
     ``columns`` has the categories of each, None for a column of float64: such a one is appended as numbers,
-    another as places in its categories. UsageError if a column is there and may not be replaced, or the store
-    has a manifest, which would not list them. StorageError if another run writes columns of the store.
+    another as places in its categories. Columns whose names begin with one of ``kinds`` belong to those that
+    are replaced. UsageError if a column is there and may not be replaced, or another one that belongs to it
+    would be left, or the store has a manifest, which would not list them. StorageError if another run writes
+    columns of the store.
     """
 
     def __init__(
-        self, path: Path, n_rows: int, columns: Mapping[str, Sequence[str] | None], *, overwrite: bool
+        self,
+        path: Path,
+        n_rows: int,
+        columns: Mapping[str, Sequence[str] | None],
+        *,
+        overwrite: bool,
+        kinds: tuple[str, ...] = (),
     ) -> None:
         self._path, self._n_rows, self._columns = path, n_rows, columns
         self._storage = LocalStorage(path)
@@ -64,7 +72,7 @@ class ObsColumns:
                 f"({parameter('output')})"
             )
         self._format: Literal[2, 3] = 3 if self._storage.describe(f"obs/{METADATA}") is not None else 2
-        self._check_names(overwrite)
+        self._check_names(overwrite, kinds)
         with ExitStack() as stack, self._errors():
             self._lock(stack)
             self._folder, descriptor = private_folders.make_new(path.parent, f".{path.name}.", _SUFFIX)
@@ -97,18 +105,25 @@ class ObsColumns:
             raise DamageError(f"obs of {self._path} has no list of columns; the store is damaged")
         return order
 
-    def _check_names(self, overwrite: bool) -> None:
+    def _check_names(self, overwrite: bool, kinds: tuple[str, ...]) -> None:
         index = (read_group(self._storage, "obs") or {}).get("_index")
         for name in self._columns:
             if "/" in name or name in ("", ".", "..", "_index", index) or name.startswith((".", "__")):
                 raise UsageError(f"{shown(name)} cannot be the name of a column of obs; choose another one")
             if len(name.encode()) > MAX_NAME_BYTES:
                 raise UsageError(f"the name {shown(name)} of a column is too long; choose another one")
-        there = [name for name in self._columns if name in self._order()]
+        order = self._order()
+        there = [name for name in self._columns if name in order]
         if there and not overwrite:
             raise UsageError(
                 f"{self._path} has a column {shown(there[0])} in obs already; choose another name, or "
                 f"replace it ({parameter('overwrite', True)})"
+            )
+        left = [name for name in order if name.startswith(kinds) and name not in self._columns]
+        if there and left:
+            raise UsageError(
+                f"{self._path} has a column {shown(left[0])} in obs, which belongs to {shown(there[0])} and "
+                "would be left as it is: write it as well, choose another name, or remove it"
             )
 
     def _create(self, name: str, categories: Sequence[str] | None) -> zarr.Array[Any]:

@@ -119,6 +119,16 @@ def test_a_column_that_is_there(store, models):
     assert list(found["svm"]) == list(ooc_svm.predict(models["label"], store))
 
 
+def test_scores_of_other_predictions_are_not_left(store, models):
+    ooc_svm.predict(models["three"], store, to_obs="svm", scores=True)
+    before = read_both_ways(store)
+    for name, more in (("three", {}), ("kind", {"scores": True})):
+        with pytest.raises(UsageError, match=r"column 'svm_score_B' in obs, which belongs to 'svm' and would"):
+            ooc_svm.predict(models[name], store, to_obs="svm", overwrite=True, **more)
+    pd.testing.assert_frame_equal(read_both_ways(store), before)
+    ooc_svm.predict(models["three"], store, to_obs="svm", scores=True, overwrite=True)
+
+
 @pytest.mark.parametrize("column", ["a/b", "..", "_index", ".x", "x" * 300])
 def test_names_that_cannot_be(store, models, column):
     with pytest.raises(UsageError, match=r"cannot be the name|is too long"):
