@@ -63,7 +63,11 @@ def variants_of(grid: Grid, options: TrainOptions) -> Iterator[Variant]:
     """
     for point in product(*grid.values()):
         settings: dict[str, Any] = dict(zip(grid, point, strict=True))
-        own = replace(options, **settings)
+        try:
+            own = replace(options, **settings)
+        except UsageError as error:
+            told = ", ".join(f"{name}={value:g}" for name, value in settings.items())
+            raise UsageError(f"{parameter('grid')} {told}: {error}") from None
         entry = LOSSES[own.resolved_loss]
         numbers = {name: getattr(own, f"resolved_{name}") for name in entry.options}
         yield Variant(settings, own, load(entry.home)(**numbers))

@@ -45,13 +45,12 @@ class Workload:
     holds_rows: bool = True  # Whether row vectors are in this process
     ahead_nbytes: int = 0  # Bytes of chunks that a thread fetches ahead, where that is worth memory
     finished_bytes: int = 0  # Bytes of the weights of all batches, where models are trained in batches
-    measuring: MemoryItem | None = None  # The quality, on another store
+    measuring: tuple[MemoryItem, ...] = ()  # The quality of the models
 
     @property
     def first_bytes(self) -> int:
         """Bytes that are taken whatever the solver is."""
-        measuring = 0 if self.measuring is None else self.measuring.nbytes
-        return self.program_bytes + measuring + self.finished_bytes
+        return self.program_bytes + sum(item.nbytes for item in self.measuring) + self.finished_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +115,16 @@ def validation_bytes(options: TrainOptions) -> int:
     return max(memory_budget(options.memory) // VALIDATION_PART, LEAST_VALIDATION_BYTES)
 
 
-def measuring(options: TrainOptions) -> MemoryItem | None:
-    """The buffers for the rows of another store that the quality is measured on."""
-    nbytes = validation_bytes(options)
-    if not nbytes:
-        return None
-    name = os.path.basename(str(options.validation).rstrip("/"))
-    return MemoryItem(f"measuring on {name}", nbytes, "at most: it takes what that store needs")
+def measuring(options: TrainOptions, n_folds: int) -> tuple[MemoryItem, ...]:
+    """The buffers for the rows that models are measured on: of folds, or of another store."""
+    items = []
+    if nbytes := fold_bytes(options, n_folds):
+        name = "comparing folds" if options.calibrate is None else "calibration"
+        items.append(MemoryItem(name, nbytes, "at most: scores in order"))
+    if nbytes := validation_bytes(options):
+        name = os.path.basename(str(options.validation).rstrip("/"))
+        items.append(MemoryItem(f"measuring on {name}", nbytes, "at most: it takes what that store needs"))
+    return tuple(items)
 
 
 def room_of(work: Workload, total: int) -> Room:
@@ -175,9 +177,7 @@ def with_plan(work: Workload, plan: SolverPlan, total: int, options: TrainOption
     MemoryBudgetError if it does not fit.
     """
     usable, size = _usable(total), work.size
-    items = [MemoryItem("Python and libraries", work.program_bytes, "before any data")]
-    if work.measuring is not None:
-        items.append(work.measuring)
+    items = [MemoryItem("Python and libraries", work.program_bytes, "before any data"), *work.measuring]
     if work.finished_bytes:
         note = f"weights of all batches; {size.n_models} model(s) at a time"
         items.append(MemoryItem("finished models", work.finished_bytes, note))

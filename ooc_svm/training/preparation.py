@@ -20,7 +20,7 @@ from ooc_svm.solvers.stopping import Stopping
 from ooc_svm.training.batches import Batch
 from ooc_svm.training.data import Data
 from ooc_svm.training.grid import Variant
-from ooc_svm.training.memory_plan import Workload, fold_bytes, measuring, program_bytes
+from ooc_svm.training.memory_plan import Workload, measuring, program_bytes
 
 if TYPE_CHECKING:
     from ooc_svm.data.folds import Folds
@@ -122,11 +122,10 @@ class Preparation:
             program_bytes=program_bytes(options, converted=data.conversion_seconds is not None)
             + (0 if data.feature_names is None else data.feature_names.nbytes)
             + (0 if data.labels.sets is None else data.labels.sets.nbytes)
-            + fold_bytes(options, self.n_folds)
             + threads * data.thread_nbytes
             + data.shared_nbytes,
             ahead_nbytes=source.ahead_nbytes,
-            measuring=measuring(options),
+            measuring=measuring(options, self.n_folds),
             finished_bytes=0 if self.batch is None else self.batch.finished_bytes(source.n_features),
         )
 

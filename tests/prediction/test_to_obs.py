@@ -123,7 +123,7 @@ def test_scores_of_other_predictions_are_not_left(store, models):
     ooc_svm.predict(models["three"], store, to_obs="svm", scores=True)
     before = read_both_ways(store)
     for name, more in (("three", {}), ("kind", {"scores": True})):
-        with pytest.raises(UsageError, match=r"column 'svm_score_B' in obs, which belongs to 'svm' and would"):
+        with pytest.raises(UsageError, match=r"column 'svm_score_B' in obs, which belongs to 'svm' and"):
             ooc_svm.predict(models[name], store, to_obs="svm", overwrite=True, **more)
     pd.testing.assert_frame_equal(read_both_ways(store), before)
     ooc_svm.predict(models["three"], store, to_obs="svm", scores=True, overwrite=True)
