@@ -386,7 +386,10 @@ def _read_costs(value: Any) -> tuple[float, ...]:
 
 
 def _read_label(label: Any) -> float | str:
-    """A label: a name, or a finite number."""
+    """A label: a name, or a finite number; True and False are 1 and 0."""
+    label = plain(label)
+    if isinstance(label, bool):
+        return float(label)
     if isinstance(label, str):
         return str(TEXT.convert(label))
     found = read_number(label)

@@ -225,7 +225,7 @@ def convert_matrix(
         Explicit zeros are dropped, duplicates summed. Or an AnnData object.
     labels : array_like, shape (n_rows,)
         Numbers, or text for the names of at most 1000 classes, as for `convert`. None for those of an AnnData
-        object.
+        object, or of rows that are only to be predicted: each has the label 0 then.
     output : path
         The store.
     qid : array_like of int, shape (n_rows,), optional
@@ -239,7 +239,7 @@ def convert_matrix(
     features : int, optional
         Number of columns; by default those of the matrix.
     feature_names : path or sequence of str, optional
-        As for `convert`; by default those of an AnnData object.
+        As for `convert`; by default those of an AnnData object or of a data frame.
     memory : int or str, optional
         Bytes for the whole process without the matrix.
     dtype, overwrite, shuffle, group, threads, progress

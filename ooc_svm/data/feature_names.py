@@ -67,14 +67,26 @@ class FeatureNames(Sequence[str]):
 
     @classmethod
     def of_frame(cls, data: Any) -> FeatureNames | None:
-        """The names of the columns of a data frame; None where these are no text, or one stands twice.
+        """The names of the columns of a data frame; None where none is text, and for other data.
 
-        Other data have none.
+        InputError where only some are text, or one stands twice.
         """
         columns = list(getattr(data, "columns", ())) if hasattr(data, "iloc") else []
-        is_named = all(isinstance(name, str) and name for name in columns)
-        if not columns or not is_named or len(set(columns)) < len(columns):
+        texts = [name for name in columns if isinstance(name, str)]
+        if not texts:
             return None
+        if len(texts) < len(columns):
+            other = next(name for name in columns if not isinstance(name, str))
+            raise InputError(
+                f"the columns of the frame have names, but {shown(other)} is no text; give all of them names "
+                "(frame.columns = frame.columns.astype(str)), or the numbers alone (frame.to_numpy())"
+            )
+        if len(set(texts)) < len(texts):
+            twice = next(name for name in texts if texts.count(name) > 1)
+            raise InputError(
+                f"the name {shown(twice)} stands twice in the columns of the frame; give each a name of its "
+                "own, or the numbers alone (frame.to_numpy())"
+            )
         return cls.of(columns)
 
     @classmethod

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -168,9 +169,20 @@ def _checked_csr(matrix: Any, name: str) -> Any:
 
 def _dense(matrix: Any) -> npt.NDArray[Any]:
     array = _array(matrix)
+    if array.dtype == object and hasattr(matrix, "iloc"):
+        array = _of_frame(matrix)
     _check_form(array)
     floats: npt.NDArray[Any] = _floats(array)
     return floats
+
+
+def _of_frame(frame: Any) -> npt.NDArray[Any]:
+    """The numbers of a data frame whose columns are of several types, or may lack entries."""
+    for name, dtype in zip(frame.columns, frame.dtypes, strict=True):
+        if getattr(dtype, "kind", "O") not in _REAL:
+            raise ValueError(f"its column {shown(name)} is of type {dtype}")
+    numbers: npt.NDArray[Any] = frame.to_numpy(np.float64, na_value=np.nan)
+    return numbers
 
 
 def _csr_of_sparse(matrix: Any) -> Any:
@@ -206,10 +218,13 @@ def _floats(array: Any) -> Any:
 
 
 def _array(entries: Any) -> npt.NDArray[Any]:
-    """Any sequence as an array; TypeError or ValueError for what is none."""
+    """Any sequence as an array, of float64 where it has numbers as objects; raises TypeError, ValueError."""
     if np.ma.is_masked(entries):
         raise ValueError("some entries are masked")
-    return np.asarray(entries)
+    array = np.asarray(entries)
+    if array.dtype == object and all(isinstance(each, (Real, np.bool_)) for each in array.flat):
+        array = array.astype(np.float64)
+    return array
 
 
 def _column(name: str, entries: Any, n_rows: int) -> npt.NDArray[Any]:
@@ -229,7 +244,8 @@ def _entries(name: str, entries: Any, n_rows: int) -> npt.NDArray[Any]:
     """An array with one real number a row."""
     array = _column(name, entries, n_rows)
     if array.dtype.kind not in _REAL and n_rows:
-        raise InputError(_no_numbers(name, f"{shown(array[0])} of type {array.dtype}"))
+        other = next((each for each in array.tolist() if not isinstance(each, Real)), array[0])
+        raise InputError(_no_numbers(name, f"{shown(other)} of type {array.dtype}"))
     return array
 
 
@@ -304,7 +320,7 @@ def exact_numbers(name: str, given: npt.NDArray[Any], first: int = 0) -> Float64
         row = int(np.argmax(np.abs(column)))
         raise InputError(
             f"{name} has an integer of {INEXACT:,} or more, {given[row]} in place {first + row}, from 0, "
-            "beyond which float64 does not tell integers apart; give such numbers as text"
+            "beyond which float64 does not tell integers apart; give classes as text, values as floats"
         )
     return column
 

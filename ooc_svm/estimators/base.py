@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -89,12 +88,6 @@ class OocEstimator(BaseEstimator):
             options["loss"] = self.only_loss
         if options.get("warm_start") is False:  # how scikit-learn says that there is none
             options["warm_start"] = None
-        # Labels of True and False are 1 and 0.
-        if isinstance(weights := options.get("class_weight"), Mapping):
-            options["class_weight"] = {_as_label(label): weight for label, weight in weights.items()}
-        positive = options.get("positive")
-        if isinstance(positive, list | tuple) or (isinstance(positive, np.ndarray) and positive.ndim == 1):
-            options["positive"] = tuple(map(_as_label, positive))
         if is_annotated(X):  # its column of labels and its layer have been read
             options["label"] = options["layer"] = None
         return options
@@ -162,8 +155,3 @@ class OocEstimator(BaseEstimator):
         of_path = {"label": self.label, "unlabelled": self.unlabelled} if is_path(X) else {}
         rows = X if is_streamed(X) else checked_rows(self, X)
         return evaluate(self.model_, rows, metric, **of_path, **given, **limits)[metric]
-
-
-def _as_label(label: Any) -> Any:
-    """A label as `ooc_svm.train` takes it."""
-    return int(label) if isinstance(label, bool | np.bool_) else label

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from inspect import Parameter, Signature
 from typing import Any, TypeVar
 
-from ooc_svm.catalog import LOSSES, PROBLEMS, SOLVERS, owners
+from ooc_svm.catalog import KERNELS, LOSSES, PROBLEMS, SOLVERS, owners
 from ooc_svm.options import OPTIONS, described
 
 E = TypeVar("E", bound=type)
+
+_ENTRIES: Mapping[str, Mapping[str, Any]] = {"loss": LOSSES, "kernel": KERNELS, "solver": SOLVERS}
 
 # Attributes of every fitted estimator, as docstrings have them.
 _FITTED = """\
@@ -28,14 +30,20 @@ _FITTED = """\
 
 
 @cache
-def options_of(problem: str, loss: str | None = None) -> tuple[str, ...]:
-    """Names of the options that a problem takes, besides its own name and that of its loss if it is given."""
+def _choices(problem: str, loss: str | None) -> dict[str, set[str]]:
+    """The losses, kernels and solvers that a problem takes, of one loss if it is given."""
     entry = PROBLEMS[problem]
     losses = entry.losses if loss is None else (loss,)
     offered = {each for loss in losses for each in LOSSES[loss].properties}
-    solvers = [n for n, each in SOLVERS.items() if entry.form in each.forms and each.needs in offered]
+    solvers = {n for n, each in SOLVERS.items() if entry.form in each.forms and each.needs in offered}
     kernels = {kernel for solver in solvers for kernel in SOLVERS[solver].kernels}
-    chosen = {"problem": {problem}, "loss": set(losses), "kernel": kernels, "solver": set(solvers)}
+    return {"problem": {problem}, "loss": set(losses), "kernel": kernels, "solver": solvers}
+
+
+@cache
+def options_of(problem: str, loss: str | None = None) -> tuple[str, ...]:
+    """Names of the options that a problem takes, besides its own name and that of its loss if it is given."""
+    entry, chosen = PROBLEMS[problem], _choices(problem, loss)
     known = {"problem"} if loss is None else {"problem", "loss"}
     return tuple(
         name
@@ -51,10 +59,12 @@ def default_of(name: str) -> Any:
     return default[0] if isinstance(default, tuple) and len(default) == 1 else default
 
 
-def _documented(name: str) -> str:
-    """The entry of an option in a docstring."""
-    default = default_of(name)
-    return f"    {name} : {OPTIONS[name].kind.doc}, default={default!r}\n        {described(name)}\n"
+def _documented(name: str, chosen: Mapping[str, set[str]]) -> str:
+    """The entry of an option in a docstring; of names those alone that are ``chosen``."""
+    default, kind = default_of(name), OPTIONS[name].kind.doc
+    for entry in _ENTRIES.get(name, {}).keys() - chosen.get(name, set()):
+        kind = kind.replace(f', "{entry}"', "").replace(f'{{"{entry}", ', "{")
+    return f"    {name} : {kind}, default={default!r}\n        {described(name)}\n"
 
 
 def takes_options(problem: str, loss: str | None = None) -> Callable[[E], E]:
@@ -82,7 +92,8 @@ def takes_options(problem: str, loss: str | None = None) -> Callable[[E], E]:
         __init__.__qualname__ = f"{cls.__qualname__}.__init__"
         cls.__init__ = __init__  # type: ignore[misc]
         if cls.__doc__:  # python -OO leaves it out
-            text = cls.__doc__.replace("    OPTIONS\n", "".join(map(_documented, names)))
+            entries = [_documented(name, _choices(problem, loss)) for name in names]
+            text = cls.__doc__.replace("    OPTIONS\n", "".join(entries))
             cls.__doc__ = text.replace("    FITTED\n", _FITTED)
         return cls
 

@@ -96,7 +96,10 @@ class OocSVC(ClassifierMixin, OocEstimator):
             return self
         self._columns = None
         check_classification_targets(y)
-        labels = np.unique(y)
+        try:
+            labels = np.unique(y)
+        except TypeError as error:
+            raise InputError(f"y has labels of several types ({error}); give numbers or text alone") from None
         if len(labels) < 2:
             [only] = labels.tolist()
             raise InputError(f"training needs rows of at least two classes, y has one class: {only!r}")
@@ -192,7 +195,8 @@ class OocSVC(ClassifierMixin, OocEstimator):
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Accuracy; rows of a store or of AnnData bring their labels.
 
-        Of sets of labels it is the share of rows of which the whole set is predicted.
+        Of sets of labels it is the share of rows of which the whole set is predicted. With `positive`, labels
+        count as the side that they are on, of which `predict` gives one label.
 
         Parameters
         ----------

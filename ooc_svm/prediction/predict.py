@@ -127,7 +127,7 @@ def predict(
     cache, cache_size
         See `ooc_svm.decision_scores`.
     output : path or binary stream, optional
-        One line is written for each row: the label as in text (``1``, ``-1``, ``0.5``), the name of the
+        One line is written for each row: the label as in text (``1``, ``-1``), the name of the
         class where the training data had names, or the value in the fewest digits that are read back as the
         same float64. Of sets of labels, the line has the labels with commas between them, and is empty where
         a row has none. A path that ends in ``.csv``, ``.tsv`` or ``.parquet`` (which needs pyarrow) becomes a

@@ -17,7 +17,7 @@ from ooc_svm.errors import HintWarning, parameter
 from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.certificate import Certificate
-from ooc_svm.solvers.stopping import CERTIFIED
+from ooc_svm.solvers.stopping import CERTIFIED, STALLED
 from ooc_svm.store import Store
 from ooc_svm.store.label_summary import runs_by_chance
 from ooc_svm.training.data import Data
@@ -149,14 +149,22 @@ def of_columns(
 
 def of_rounding(certificates: Sequence[Certificate], tol: float) -> Iterator[Hint]:
     """Whether rounding keeps a gap from being certified, however long the run."""
-    open_ones = (each for each in certificates if each.stop_reason != CERTIFIED and each.gap > 0.0)
+    open_ones = [each for each in certificates if each.stop_reason != CERTIFIED and each.gap > 0.0]
+    stalled = [each.relative_gap for each in open_ones if each.stop_reason == STALLED]
     if any(each.rounding / each.gap >= ROUNDING for each in open_ones):
         yield Hint(
             "rounding",
             f"what rounding may have changed is most of the gap, and no more passes certify {tol:g}: "
             "the values are too large or differ too much for double precision (try "
-            f"{parameter('scale', 'maxabs')} or a smaller {parameter('C')}), or the gap asked for is too "
-            f"small ({parameter('tol')})",
+            f"{parameter('scale', 'maxabs')}, columns less their mean, or a smaller {parameter('C')}), or "
+            f"the gap asked for is too small ({parameter('tol')})",
+        )
+    elif stalled:
+        yield Hint(
+            "no-progress",
+            f"neither bound of the optimum moved any more at a relative gap of {max(stalled):.2g}: the "
+            "values are too large, differ too much or are too far from 0 for double precision; try "
+            f"{parameter('scale', 'maxabs')}, columns less their mean, or a smaller {parameter('C')}",
         )
 
 

@@ -31,6 +31,8 @@ _DOUBLE = UNITS["float64"]
 ADDED = 4  # Roundings of what an update adds to a score, beside those of its sums
 # Error of a float32 kernel value, as a share of the largest one, above which float64 is used from the start.
 LARGEST_ERROR = 1e-3
+# Magnitudes that float32 has, and their products with other numbers of a row.
+LEAST, MOST = 1e-30, 1e30
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +89,9 @@ def precision_for(kernel: Any, sizes: RowSizes) -> str:
         # Values are looked up, which takes no longer.
         return "float64"
     error, largest = kernel_error(kernel, sizes, "float32"), largest_value(kernel, sizes)
-    # Beyond what float32 has, one does not know.
-    return "float32" if error <= LARGEST_ERROR * largest and largest < 1e30 else "float64"
+    fits = all(LEAST <= number <= MOST for number in (kernel.gamma, sizes.square))
+    fits = fits and max(largest, abs(getattr(kernel, "coef0", 0.0))) < MOST
+    return "float32" if fits and error <= LARGEST_ERROR * largest else "float64"
 
 
 def precision_of_predictions(kernel: Any, sizes: RowSizes) -> str:
