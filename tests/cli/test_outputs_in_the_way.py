@@ -44,6 +44,17 @@ def test_a_file_in_the_way_of_a_folder(tmp_path: Path, command: str) -> None:
     assert place.read_text() == "notes"
 
 
+@pytest.mark.parametrize("command", ["train", "tune"])
+@pytest.mark.parametrize("option", ["-o", "--report", "--log"])
+def test_one_name_for_a_file_and_the_folder_of_checkpoints(
+    small: SmallData, tmp_path: Path, command: str, option: str
+) -> None:
+    model = () if option == "-o" else ("-o", tmp_path / "m")
+    _, err = run(command, small.store, option, tmp_path / "x", *model, "--checkpoint", tmp_path / "x", code=2)
+    assert f"--checkpoint and {option} name the same file or folder" in err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_in_the_way_of_results(small: SmallData, tmp_path: Path) -> None:
     run("train", small.store, "-o", tmp_path / "m", "--quiet")
     for command in (

@@ -190,3 +190,12 @@ def test_without_matplotlib_a_sentence_says_so(
     assert said.endswith("missing: pip install 'ooc-svm[plot]', or leave --output out for a table")
     assert not (tmp_path / "a.png").exists()
     assert "first" in call(*reports)
+
+
+def test_a_name_that_is_no_text_is_drawn(reports: list[Path], tmp_path: Path) -> None:
+    place = tmp_path / os.fsdecode(b"x\xff.json")
+    place.write_bytes(reports[0].read_bytes())
+    for ending in ("svg", "html"):
+        found = CliRunner().invoke(app, ["report", str(place), "-o", str(tmp_path / f"p.{ending}")])
+        assert found.exit_code == 0
+    assert r"x\udcff" in (tmp_path / "p.html").read_text()

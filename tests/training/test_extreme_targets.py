@@ -42,6 +42,29 @@ def test_equal_targets_among_rows_held_out(matrix):
     assert model.report["quality"][0]["r2"] == 0.0
 
 
+@pytest.mark.parametrize("solver", ["streamed-smo", "ocas", "cutting-plane", "kernel-cutting-plane"])
+def test_rows_that_weigh_nothing(matrix, solver):
+    kernel = {"kernel": "rbf"} if solver.startswith("kernel") else {}
+    options = {"solver": solver, "bias": "free", "sample_weight": np.zeros(N_ROWS), **kernel}
+    rows, targets = matrix[:N_ROWS], np.arange(float(N_ROWS))
+    model = train_quietly(rows, targets, problem="svr", **options)
+    assert (model.report["converged"], model.report["models"][0]["primal"]) == (True, 0.0)
+    for problem, labels in (("nu-svr", targets), ("nu-svc", targets % 2)):
+        with pytest.raises(InputError, match="all rows have a weight of 0, and nu is a share of the weights"):
+            train_quietly(rows, labels, problem=problem, **options)
+
+
+@pytest.mark.parametrize("size", [1e-150, 1e-20, 1e19, 1e100])
+@pytest.mark.parametrize("kernel", ["rbf", "poly"])
+def test_a_kernel_of_rows_of_any_size(matrix, size, kernel):
+    labels = np.where(matrix[:, 0] > matrix[:, 1], 1, -1)
+    own = train_quietly(size * matrix, labels, kernel=kernel)
+    like = train_quietly(matrix, labels, kernel=kernel)
+    assert own.report["converged"]
+    assert own.report["models"][0]["primal"] == pytest.approx(like.report["models"][0]["primal"], rel=2e-3)
+    assert own.score(size * matrix, labels) == pytest.approx(like.score(matrix, labels), abs=0.02)
+
+
 def test_where_all_targets_are_equal_it_is_said(matrix):
     [hint] = train_quietly(matrix[:N_ROWS], np.full(N_ROWS, 0.1), problem="svr").report["hints"]
     assert hint["code"] == "useless-model"

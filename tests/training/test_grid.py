@@ -7,6 +7,7 @@ from helpers.train_data import bits, make_store, problem_rows
 
 from ooc_svm import plan, train, tune
 from ooc_svm.errors import UsageError
+from ooc_svm.training.comparison import Compared, chosen
 
 SVR = {"problem": "svr", "loss": "squared-epsilon-insensitive", "bias": "none", "C": [0.1, 1.0]}
 EPSILON = {"epsilon": [0.01, 0.5, 3.0]}
@@ -27,6 +28,19 @@ def tuned(store):
 
 def settings(row):
     return {name: row[name] for name in ("C", "epsilon")}
+
+
+def test_of_points_with_the_least_c_near_the_best_the_best_is_chosen():
+    folds = {
+        (1.0, 0.3): [0.80, 0.86],
+        (0.1, 0.5): [0.81, 0.83],
+        (0.1, 0.2): [0.82, 0.84],
+        (0.01, 0.2): [0.5] * 2,
+    }
+    compared = [Compared({"C": C, "gamma": gamma}, own, True) for (C, gamma), own in folds.items()]
+    for order in (compared, compared[::-1]):
+        assert chosen(order, "auc", "best").settings == {"C": 1.0, "gamma": 0.3}
+        assert chosen(order, "auc", "one-standard-error").settings == {"C": 0.1, "gamma": 0.2}
 
 
 class TestComparison:
@@ -93,9 +107,9 @@ class TestComparison:
     [
         ({"C": [1.0]}, "C takes several values itself"),
         ({"gap": [1.0]}, "grid has 'gap'; it takes epsilon, "),
-        ({"nu": [0.5]}, "nu is for the problems 'nu-svc' and 'nu-svr', not 'svr'"),
+        ({"nu": [0.5]}, "grid nu=0.5: nu is for the problems 'nu-svc' and 'nu-svr', not 'svr'"),
         ({"epsilon": [0.5, 0.5]}, "grid has epsilon = 0.5 twice"),
-        ({"epsilon": [-1.0]}, "epsilon must be finite and not negative, not -1"),
+        ({"epsilon": [-1.0]}, "grid epsilon=-1: epsilon must be finite and not negative, not -1"),
         ({"epsilon": []}, "grid must be a mapping of names of options to numbers"),
         ({"epsilon": "small"}, "grid must be a mapping"),
         ([0.1], "grid must be a mapping"),

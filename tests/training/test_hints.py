@@ -206,6 +206,32 @@ class TestWarnings:
             OocSVC(C=0.01).fit(matrix, signs(scores, 0.05))
 
 
+@pytest.mark.parametrize(
+    ("labels", "positive", "called"),
+    [
+        (["01", "1", "-1", "egg"], ["-1", "egg"], "01"),
+        ([-1, 0, 1, 2], [1], "-1"),
+        (["-1", "spam", "egg"], ["spam"], "-1"),
+        ([0, 1, 2], [1], None),
+        ([-1, 1], [1], None),
+    ],
+)
+def test_the_label_that_stands_for_others_as_well(labels, positive, called):
+    X = np.random.default_rng(0).standard_normal((60, 5))
+    found = hints(X, np.resize(labels, 60), positive=positive, progress=lambda _: None)
+    assert ("label-of-others" in found) == (called is not None)
+    if called is not None:
+        assert found["label-of-others"].startswith(f"{called} in predictions stands for all labels that are")
+
+
+def test_a_run_that_nothing_moves_any_more_says_so():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((90, 5))
+    labels = np.where(X[:, 0] + rng.standard_normal(90) > 0.0, 1, -1)
+    found = hints(1e20 * X, labels, progress=lambda _: None)
+    assert "neither bound of the optimum moved any more at a relative gap of" in found["no-progress"]
+
+
 @pytest.mark.parametrize("bias", ["none", "free"])
 def test_a_class_with_one_row_is_trained_and_said_to_have_one(bias):
     X = np.random.default_rng(0).standard_normal((60, 5))

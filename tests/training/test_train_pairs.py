@@ -139,6 +139,7 @@ def test_the_higher_rank_by_name_and_number(tmp_path):
     matrix, ranks = ranked_rows(n_ranks=4, seed=5)
     expected = ooc_svm.train(matrix, ranks >= 2, problem="roc-area")
     assert bits(ooc_svm.train(matrix, ranks, problem="roc-area", positive=[2, 3])) == bits(expected)
+    assert bits(ooc_svm.train(matrix, ranks, problem="roc-area", positive=[2, 3, 2])) == bits(expected)
     names = np.array(["a", "b", "c", "d"])[ranks.astype(int)]
     path = make_anndata(tmp_path / "s", matrix, label=names)
     named = ooc_svm.train(path, problem="roc-area", positive=["c", "d"])
