@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 
 from ooc_svm import HintWarning, OocSVC, tune
 from ooc_svm.cli.app import app
+from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.training.division import in_batches
+from ooc_svm.training.hints import of_rounding
 from ooc_svm.training.train import train
 
 N_ROWS, N_FEATURES = 1200, 8
@@ -224,12 +226,22 @@ def test_the_label_that_stands_for_others_as_well(labels, positive, called):
         assert found["label-of-others"].startswith(f"{called} in predictions stands for all labels that are")
 
 
-def test_a_run_that_nothing_moves_any_more_says_so():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((90, 5))
-    labels = np.where(X[:, 0] + rng.standard_normal(90) > 0.0, 1, -1)
-    found = hints(1e20 * X, labels, progress=lambda _: None)
-    assert "neither bound of the optimum moved any more at a relative gap of" in found["no-progress"]
+@pytest.mark.parametrize(
+    ("reason", "rounding", "codes"),
+    [
+        ("no-progress", 0.0, ["no-progress"]),
+        ("no-progress", 0.5, ["rounding"]),
+        ("max-passes", 0.0, []),
+        ("max-passes", 0.5, ["rounding"]),
+        ("certified", 0.5, []),
+    ],
+)
+def test_a_gap_that_is_not_certified_after_all(reason, rounding, codes):
+    own = Certificate(primal=2.0, primal_rounding=rounding, dual=1.5, stop_reason=reason)
+    found = list(of_rounding([own], 1e-3))
+    assert [hint.code for hint in found] == codes
+    if codes == ["no-progress"]:
+        assert "moved any more at a relative gap of 0.25: the values are too large" in found[0].message
 
 
 @pytest.mark.parametrize("bias", ["none", "free"])
