@@ -31,6 +31,7 @@ from ooc_svm.passes.columns import Magnitudes
 from ooc_svm.solvers.space import LinearSpace
 
 UNIT = 2.0**-53  # The unit roundoff
+FEW = 8.0  # Roundings of a row's own loss or conjugate, and of what is put together from sums
 DOT_BLOCK = 4096  # Products that are added one after another in `inner`
 
 

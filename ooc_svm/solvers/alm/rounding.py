@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.columns import Magnitudes
-from ooc_svm.solvers.rounding import UNIT, gamma, inner, inner_error
+from ooc_svm.solvers.rounding import FEW, UNIT, gamma, inner, inner_error
 from ooc_svm.solvers.space import LinearSpace
-
-FEW = 8.0  # Operations of a row's own term, and of what is put together from sums
 
 
 @dataclass(frozen=True, slots=True)

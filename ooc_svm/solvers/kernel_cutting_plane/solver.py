@@ -43,14 +43,13 @@ from ooc_svm.solvers.kernel_cutting_plane import cut_rules
 from ooc_svm.solvers.kernel_cutting_plane.columns_pass import PRECISION, ColumnsPass, PartOfRows
 from ooc_svm.solvers.kernel_cutting_plane.cut_rules import Pair, SidedLosses
 from ooc_svm.solvers.kernel_cutting_plane.master import CutMatrix
-from ooc_svm.solvers.rounding import gamma
+from ooc_svm.solvers.rounding import FEW, gamma
 from ooc_svm.solvers.smo.objective import largest_values
 
 # Of the weight of the pieces that the most violated cut takes, the shares that a sparser one is tried with,
 # and the share of its height that is enough.
 SHARES, ENOUGH = (1 / 16, 1 / 8, 1 / 4, 1 / 2), 0.2
 CHECKED = 8  # Cuts whose products a resumed run finds again at a time: each takes a row vector
-FEW = 8.0  # Roundings of what is put together from sums
 
 
 @dataclass(slots=True)

@@ -12,11 +12,9 @@ from ooc_svm.data.blocks import Float64Array
 from ooc_svm.ops.kernel_values import EXP_ULPS
 from ooc_svm.ops.kernels import Gaussian, Polynomial, Sigmoid
 from ooc_svm.passes.columns import Magnitudes
-from ooc_svm.solvers.rounding import Rounding, gamma
+from ooc_svm.solvers.rounding import FEW, Rounding, gamma
 from ooc_svm.solvers.smo.examine_pass import SIZE, SQUARE, TOTAL, Examined
 from ooc_svm.solvers.space import LinearSpace
-
-FEW = 8.0  # Roundings of what is put together from sums
 
 
 class LinearObjective:

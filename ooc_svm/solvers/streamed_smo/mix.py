@@ -20,12 +20,10 @@ from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.free_oracle import VANISHING, FreeCutOracle
 from ooc_svm.solvers.cutting_plane.row_rules import LossesAt
-from ooc_svm.solvers.rounding import gamma
+from ooc_svm.solvers.rounding import FEW, gamma
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.bracket import Member
 from ooc_svm.solvers.streamed_smo.sweep import COST, LENGTH, LONGEST, NORM
-
-FEW = 8.0  # Roundings of a row's own loss, and of what is put together from the sums
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ from ooc_svm.passes.base import Overlap, Request, RowSet
 from ooc_svm.passes.of_rows import of_rows
 from ooc_svm.solvers.base import does_not_fit
 from ooc_svm.solvers.cutting_plane.free_oracle import FreeCutOracle
-from ooc_svm.solvers.rounding import UNIT, gamma
+from ooc_svm.solvers.rounding import FEW, UNIT, gamma
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.best_point import score_best
 from ooc_svm.solvers.streamed_smo.dual import DualModel
-from ooc_svm.solvers.streamed_smo.mix import FEW, loss_at, nu_of, primal_rounding
+from ooc_svm.solvers.streamed_smo.mix import loss_at, nu_of, primal_rounding
 from ooc_svm.solvers.streamed_smo.rounding import SmoRounding
 from ooc_svm.solvers.streamed_smo.rounds import Round
 from ooc_svm.solvers.streamed_smo.saved_state import Found, SavedPass

@@ -15,12 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.solvers.rounding import UNIT
+from ooc_svm.solvers.rounding import FEW, UNIT
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.sweep import COST, LENGTH, LONGEST, N_ROW_SUMS, NORM
-
-# Roundings of a row's own loss or conjugate, and of what is put together from the sums.
-FEW = 8.0
 
 
 @dataclass(slots=True)
