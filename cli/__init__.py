@@ -50,7 +50,7 @@ def _end_at_once(code: int) -> NoReturn:
     import os
 
     for stream in (sys.stdout, sys.stderr):
-        # There may be none, or nobody who reads it.
+        # There may be none, or its reader may be gone.
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.flush()
     os._exit(code)

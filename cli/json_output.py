@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 
 from ooc_svm.cli.paths import check_no_folder, check_target, check_text_target
 from ooc_svm.errors import UsageError
+from ooc_svm.system.address import located
 
 
 def check_json_target(path: str) -> None:
@@ -41,7 +42,9 @@ def check_csv_target(path: str, others: Collection[str | None]) -> None:
     from ooc_svm.system.files import check_writable
 
     for other in others:
-        if other is not None and os.path.realpath(path) == os.path.realpath(other):
+        if other is not None and os.path.realpath(str(located(path))) == os.path.realpath(
+            str(located(other))
+        ):
             raise UsageError(f"{path}: is named twice; give files of different names")
     check_target(path)
     check_no_folder(path)

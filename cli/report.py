@@ -138,9 +138,8 @@ def _choice(tuning: Mapping[str, Any]) -> list[tuple[str, str]]:
         where = f"on {_of_folds(folds)}, {count(len(tuning['models']), 'model')}"
     best = "the lowest" if tuning["lower_is_better"] else "the highest"
     tied = sum(each["mean"] == chosen["mean"] for each in tuning["values"])
-    why = f"{best}, which {tied} of them share" if tied > 1 else best
-    if tuning["rule"] != "best":
-        why = f"the least C within a standard error of {best}"
+    shared = f"{best}, which {tied} of them share" if tied > 1 else best
+    why = shared if tuning["rule"] == "best" else f"the least C within a standard error of {best}"
     ignored = tuning["ignored_values"]
     left_out = f"; {count(ignored, 'value')} of features that the model lacks ignored" if ignored else ""
     compared = f"{count(len(tuning['values']), 'value')} of {' and '.join(settings)}"

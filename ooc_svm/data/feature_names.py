@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -82,7 +83,7 @@ class FeatureNames(Sequence[str]):
                 "(frame.columns = frame.columns.astype(str)), or the numbers alone (frame.to_numpy())"
             )
         if len(set(texts)) < len(texts):
-            twice = next(name for name in texts if texts.count(name) > 1)
+            [(twice, _)] = Counter(texts).most_common(1)
             raise InputError(
                 f"the name {shown(twice)} stands twice in the columns of the frame; give each a name of its "
                 "own, or the numbers alone (frame.to_numpy())"

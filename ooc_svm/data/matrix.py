@@ -218,12 +218,12 @@ def _floats(array: Any) -> Any:
 
 
 def _array(entries: Any) -> npt.NDArray[Any]:
-    """Any sequence as an array, of float64 where it has numbers as objects; raises TypeError, ValueError."""
+    """Any sequence as an array, of numbers where it has them as objects; TypeError, ValueError for none."""
     if np.ma.is_masked(entries):
         raise ValueError("some entries are masked")
     array = np.asarray(entries)
     if array.dtype == object and all(isinstance(each, (Real, np.bool_)) for each in array.flat):
-        array = array.astype(np.float64)
+        array = np.array(array.tolist()).reshape(array.shape)
     return array
 
 

@@ -240,7 +240,7 @@ class CheckedCache(FunctionCache):
         )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Load a function; None if it is not there, and nobody else compiles it."""
+        """Load a function; None if it is not there, and no other process compiles it."""
         _offer_runtime()
         found = self._load_overload(sig, target_context)
         if found is None and any(helps(self._py_func, sig) for helps in compile_events.helpers):

@@ -49,10 +49,10 @@ class ObsColumns:
     """New columns of a store; a context manager, which removes what was not committed.
 
     ``columns`` has the categories of each, None for a column of float64: such a one is appended as numbers,
-    another as places in its categories. Columns whose names begin with one of ``kinds`` belong to those that
-    are replaced. UsageError if a column is there and may not be replaced, or another one that belongs to it
-    would be left, or the store has a manifest, which would not list them. StorageError if another run writes
-    columns of the store.
+    another as places in its categories. Columns with the name of one of ``kinds``, or one that goes on with
+    an underscore, belong to those that are replaced. UsageError if a column is there and may not be replaced,
+    or another one that belongs to it would be left, or the store has a manifest, which would not list them.
+    StorageError if another run writes columns of the store.
     """
 
     def __init__(
@@ -119,7 +119,8 @@ class ObsColumns:
                 f"{self._path} has a column {shown(there[0])} in obs already; choose another name, or "
                 f"replace it ({parameter('overwrite', True)})"
             )
-        left = [name for name in order if name.startswith(kinds) and name not in self._columns]
+        others = (name for name in order if name not in self._columns)
+        left = [each for each in others if any(each == kind or each.startswith(f"{kind}_") for kind in kinds)]
         if there and left:
             raise UsageError(
                 f"{self._path} has a column {shown(left[0])} in obs, which belongs to {shown(there[0])} and "

@@ -139,7 +139,7 @@ class Building:
         private_folders.remove(old.rename(old.with_name(private_folders.new_name(self._building))))
 
     def confirm(self) -> None:
-        """Nobody else writes here: the lock is held."""
+        """Nothing to check: the lock keeps other runs out."""
 
     def publish(self) -> None:
         """Replace the target by the folder, which must be on the disk with all files and folders in it."""

@@ -162,7 +162,7 @@ def of_rounding(certificates: Sequence[Certificate], tol: float) -> Iterator[Hin
     elif stalled:
         yield Hint(
             "no-progress",
-            f"neither bound of the optimum moved any more at a relative gap of {max(stalled):.2g}: the "
+            f"P and D no longer moved at a relative gap of {max(stalled):.2g}: the "
             "values are too large, differ too much or are too far from 0 for double precision; try "
             f"{parameter('scale', 'maxabs')}, columns less their mean, or a smaller {parameter('C')}",
         )

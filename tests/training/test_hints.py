@@ -241,7 +241,9 @@ def test_a_gap_that_is_not_certified_after_all(reason, rounding, codes):
     found = list(of_rounding([own], 1e-3))
     assert [hint.code for hint in found] == codes
     if codes == ["no-progress"]:
-        assert "moved any more at a relative gap of 0.25: the values are too large" in found[0].message
+        assert (
+            "P and D no longer moved at a relative gap of 0.25: the values are too large" in found[0].message
+        )
 
 
 @pytest.mark.parametrize("bias", ["none", "free"])

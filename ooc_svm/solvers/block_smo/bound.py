@@ -31,7 +31,7 @@ _DOUBLE = UNITS["float64"]
 ADDED = 4  # Roundings of what an update adds to a score, beside those of its sums
 # Error of a float32 kernel value, as a share of the largest one, above which float64 is used from the start.
 LARGEST_ERROR = 1e-3
-# Magnitudes that float32 has, and their products with other numbers of a row.
+# Range of gamma, squared norms and kernel values in which products of float32 neither overflow nor vanish.
 LEAST, MOST = 1e-30, 1e30
 
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.errors import InputError, parameter
-from ooc_svm.passes.base import UNCOUNTED, WHOLE, Overlap, Steps
+from ooc_svm.passes.base import UNCOUNTED, WHOLE, Overlap, Position, Steps
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, does_not_fit
 from ooc_svm.solvers.block_smo import bound, set_loops
@@ -364,8 +364,10 @@ class BlockSmo(Solver):
         count, state = max((self.size - len(excluded)) // 2, 1), self.state
         pivot = state.total if self.bias == "penalized" else state.pivot
         choice = Choice(count, pivot, self.seed + state.certificate.passes)
+        # The read for the rows has begun an exact one: no checkpoint is written where scores are half made.
+        position = WHOLE if rebuilt is None else Position(1, 1, 2)
         passes = [
-            UpdatePass(self.model, moved, excluded, choice, precision, aside, rebuilt, *part)
+            UpdatePass(self.model, moved, excluded, choice, precision, aside, rebuilt, *part, position)
             for part in self._all_parts
         ]
         found = yield from self._together(passes, choice)

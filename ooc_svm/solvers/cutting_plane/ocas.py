@@ -141,7 +141,7 @@ class Ocas(OracleSolver):
         yield from oracle.open()
         if self._origin is not None:
             yield from self._go_on(state.step)
-        elif certificate.passes == 0 and (start := oracle.start()) is not None:
+        elif not (certificate.passes or state.bundle.n_cuts) and (start := oracle.start()) is not None:
             state.best, state.w, state.thetas = start
             state.bundle.add(*oracle.constant_cuts())
         # What a line search has counted for the next read; it counts again after a restart.

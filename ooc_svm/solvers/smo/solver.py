@@ -204,6 +204,8 @@ class Smo(Solver):
                 if not self._changed:
                     self.state.tol *= FINER
                     self._move_threshold(best_b)
+            else:  # A run that goes on finds D again by the row vector
+                yield from self._put(self.state.held, self.state.held.is_ahead, self.rows)
             certificate.record(self.stopping)
 
     def _pass(self, each: Round, *, measure: bool = False) -> ExaminePass:

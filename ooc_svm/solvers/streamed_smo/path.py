@@ -102,7 +102,7 @@ class Path:
                     self._origins[member.model.name], most = other, value
 
     def _before(self, number: int) -> list[Member]:
-        """Those of a smaller C, but for those that ended long ago: nobody goes on from one place for ever.
+        """Those of a smaller C, but for those that ended long ago: none is gone on from for ever.
 
         One that went on from another in the read that was its last can be gone on from after the next one.
         """
