@@ -94,7 +94,8 @@ def verify(
 ) -> None:
     """Check every chunk and every row of a store.
 
-    Chunks are checked against the sizes and checksums of the manifest, rows against the rules.
+    Chunks are checked against the sizes and checksums of the manifest, rows against the rules. Of AnnData
+    without a manifest it is what training reads: the matrix, labels, weights and qids.
     """
     check_data([path])
 

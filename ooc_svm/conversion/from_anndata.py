@@ -37,13 +37,13 @@ _FRAMES = ("obs", "var")
 
 _OF_TEXT = {
     "index_base": 1,
-    "features": None,
     "bad_lines": "stop",
     "shuffle": None,
     "group": False,
     "labels_file": None,
     "labels": "numbers",
     "feature_names": None,
+    "features": None,
 }
 
 

@@ -28,6 +28,7 @@ from ooc_svm.data.limits import INEXACT
 from ooc_svm.data.matrix import exact_numbers
 from ooc_svm.errors import DamageError, InputError, UsageError, parameter
 from ooc_svm.system.files import IrregularFileError, exists, open_to_read, storage_errors
+from ooc_svm.text.diagnostics import show
 from ooc_svm.text.inputs import InputMetadata
 from ooc_svm.text.reader import TextCounts
 
@@ -212,8 +213,8 @@ def _text_labels(file: BinaryIO, location: str, labels: Float64Array) -> int:
                 raise ValueError
             number = float(text)
         except ValueError:
-            shown = text.removesuffix(b"\n")[:80]
-            raise InputError(f"{location}:{line}: {shown!r} is no number; give one on each line") from None
+            found = show(text.removesuffix(b"\n"))
+            raise InputError(f"{location}:{line}: {found} is no number; give one on each line") from None
         if abs(number) >= INEXACT and text.strip().lstrip(b"+-").isdigit():
             raise InputError(
                 f"{location}:{line}: {text.strip().decode()} is {INEXACT:,} or more, beyond which float64 "

@@ -62,8 +62,8 @@ def _takes(what: str) -> str:
     return f"a classifier ({classifier}) takes {what}, values are for {regressor}"
 
 
-def check_classes(counts: Mapping[float, int] | None) -> Float64Array:
-    """Return the labels, ascending.
+def check_classes(counts: Mapping[float, int] | None, names: Sequence[str] | None = None) -> Float64Array:
+    """Return the labels, ascending; ``names``: what they are called in messages.
 
     InputError if there are fewer than two labels or too many, or if they are not whole numbers.
     """
@@ -77,7 +77,7 @@ def check_classes(counts: Mapping[float, int] | None) -> Float64Array:
             f"{_takes('whole numbers')}"
         )
     if len(labels) < 2:
-        found = ", ".join(label_text(label) for label in labels)
+        found = ", ".join(label_name(label, names) for label in labels)
         raise InputError(
             f"training needs rows of at least two classes, found {{{found}}}; add rows of another class"
         )
@@ -90,6 +90,7 @@ def binary_problems(
     class_weight: str | Mapping[float, float] | None = None,
     trained: Mapping[float, int] | None = None,
     named_others: float | None = OTHERS,
+    names: Sequence[str] | None = None,
 ) -> tuple[Float64Array, list[BinaryProblem]]:
     """The classes, ascending, and the binary problems of classification.
 
@@ -97,16 +98,16 @@ def binary_problems(
     rest. With ``positive``, there is one problem: these labels against all others. "balanced" weighs the two
     sides of each problem with ``n / (2 n_side)``, counting the rows of each label that are ``trained`` on
     where these are not all; weights by label are for the rows of that label, 1 by default. ``named_others``
-    is the label that is called as all others together are. InputError if the labels cannot be classes, or no
-    row has a label that is named.
+    is the label that is called as all others together are, ``names`` are those of the labels. InputError if
+    the labels cannot be classes, or no row has a label that is named.
     """
-    classes = check_classes(counts)
+    classes = check_classes(counts, names)
     assert counts is not None
     named = [*positive, *(class_weight if isinstance(class_weight, Mapping) else ())]
     for label in named:
         if label not in classes:
-            found = ", ".join(label_text(known) for known in classes[:20])
-            raise InputError(f"no row has the label {label_text(label)}; the labels are {found}")
+            found = ", ".join(label_name(known, names) for known in classes[:20])
+            raise InputError(f"no row has the label {label_name(label, names)}; the labels are {found}")
     if positive:
         sides = [set(positive)]
     elif len(classes) == 2:

@@ -285,7 +285,7 @@ def label_column(labels: Any, n_rows: int) -> tuple[Float64Array, tuple[str, ...
     if not is_text and array.dtype.kind in "OTU" and n_rows:
         array = _as_objects(labels)
         texts = [isinstance(each, str) for each in array]
-        is_text = texts[0]
+        is_text = any(texts)
         if is_text and not all(texts):
             row = texts.index(False)
             raise InputError(

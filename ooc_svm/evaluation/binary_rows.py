@@ -34,7 +34,9 @@ class SidedRows(NamedTuple):
 def labels_of(block: ScoredBlock) -> Float64Array:
     """Labels of a block; UsageError where the data have none."""
     if block.labels is None:
-        raise UsageError("the rows to evaluate have no labels; give labels with the matrix")
+        raise UsageError(
+            "the rows to evaluate have no labels; give labels with the matrix, or of AnnData name the column"
+        )
     return block.labels
 
 

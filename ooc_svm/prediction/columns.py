@@ -164,8 +164,8 @@ def _missing(own: FeatureNames, places: npt.NDArray[np.uint32], missing: int, wh
     named = ", ".join(shown(own[j]) for j in np.flatnonzero(~there)[:_SHOWN_NAMES].tolist())
     return (
         f"{where} lacks {missing:,} of the model's {len(own):,} features ({_percent(missing, len(own))}), "
-        f"{'such as ' if missing > _SHOWN_NAMES else ''}{named}; add them, or take them as 0 with "
-        f"{parameter('missing_features', 'zero')}"
+        f"{'such as ' if missing > _SHOWN_NAMES else ''}{named}; add them, or predict and evaluate "
+        f"with {parameter('missing_features', 'zero')}, which takes them as 0"
     )
 
 

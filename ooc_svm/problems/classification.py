@@ -73,7 +73,8 @@ class Classification(Problem):
         named_others: float | None = OTHERS
         if names is not None:
             named_others = float(names.index(text)) if text in names else None
-        return binary_problems(labels.counts, labels.positive(options), weight, labels.trained, named_others)
+        positive = labels.positive(options)
+        return binary_problems(labels.counts, positive, weight, labels.trained, named_others, labels.names)
 
 
 CLASSIFICATION = Classification()

@@ -50,7 +50,7 @@ class Pairwise(Problem):
         if self.in_queries and not labels.has_qid:
             raise InputError(
                 f"{parameter('problem', 'ranking')} compares rows of equal qid, and the data have none; "
-                "write qid:N after the label of each row and convert again, or take "
+                "write qid:N after the label of each row and convert again, give obs a column qid, or take "
                 f"{parameter('problem', 'ordinal')}"
             )
         if self.name != "roc-area" and labels.names is not None:

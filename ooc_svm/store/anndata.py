@@ -88,6 +88,7 @@ def open_foreign(storage: Storage, label: str | None, unlabelled: str, layer: st
         n_chunks=sum(len(versions) for versions in opening.versions.values()),
         n_bytes=sum(int(versions["size"].sum()) for versions in opening.versions.values()),
         remark=opening.remark(),
+        unused=tuple(opening.unused),
         n_unlabelled=labels.n_unlabelled,
         label=None if labels.column is None else label or DEFAULT_LABEL,
         layer=None if layer == X else layer,

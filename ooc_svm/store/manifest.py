@@ -79,6 +79,7 @@ class StoreMetadata:
     n_chunks: int
     n_bytes: int
     remark: str | None = None
+    unused: tuple[str, ...] = ()
     n_unlabelled: int = 0
     label_sets: bool = False
     label: str | None = None

@@ -155,6 +155,8 @@ class Store:
         None for an AnnData store without a manifest.
     n_chunks, n_bytes : int
         Chunk files of the arrays that are used, and their bytes.
+    unused : tuple of str
+        Columns ``obs/weight`` and ``obs/qid`` of an AnnData store that have no plain numbers.
     remark : str or None
         Which arrays of an AnnData store have no checksums, so that damaged bytes may not be noticed.
     feature_names : FeatureNames or None
@@ -169,6 +171,7 @@ class Store:
 
     def __init__(self, metadata: StoreMetadata, parts: StoreParts) -> None:
         self.path, self.remark, self._metadata = metadata.path, metadata.remark, metadata
+        self.unused = metadata.unused
         self.n_rows, self.n_features = metadata.n_rows, metadata.n_features
         self.n_nonzeros, self.value_type = metadata.n_nonzeros, metadata.value_type
         self.labels, self.label_runs = metadata.labels, metadata.label_runs

@@ -100,6 +100,7 @@ def open_data(
         data.require_labels()
         if data.n_rows == 0:
             raise InputError(f"{data.path} has no rows; there is nothing to train on")
+        _require_columns(data, options)
         known = LabelSet(data.labels.counts, data.label_names, data.has_qid)
         if data.label_sets:
             known = known.of_sets(str(data.path))
@@ -176,6 +177,17 @@ def _names_of(own: FeatureNames | None, given: Any, what: str, n_features: int) 
     names = given_names(given)
     check_count(names, n_features, what)
     return names
+
+
+def _require_columns(store: Store, options: TrainOptions) -> None:
+    """InputError if a column of weights, or where it is needed of qids, has no numbers that can be used."""
+    for name, numbers in {"weight": "numbers", "qid": "whole numbers"}.items():
+        needed = name == "weight" or options.problem == "ranking"
+        if needed and f"obs/{name}" in store.unused:
+            raise InputError(
+                f"obs/{name} of {store.path} has no plain {numbers} (nullable ones are none); make it a "
+                f"column of {numbers}, or give it another name"
+            )
 
 
 def refuse_columns(reason: str, labels: Any, sample_weight: Any, qid: Any) -> None:

@@ -63,7 +63,8 @@ def test_missing_and_other_features_are_one_sentence(tmp_path: Path) -> None:
         _, err = ooc_svm(command, tmp_path / "m", tmp_path / "a.zarr", code=3)
         assert err == (
             f"ooc-svm: error: {tmp_path}/a.zarr lacks 3 of the model's 30 features (10 %), 'gene 0', "
-            "'gene 1', 'gene 2'; add them, or take them as 0 with --missing-features zero\n"
+            "'gene 1', 'gene 2'; add them, or predict and evaluate with --missing-features zero, "
+            "which takes them as 0\n"
         )
         _, err = ooc_svm(command, tmp_path / "m", tmp_path / "a.zarr", "--missing-features", "zero")
         assert err == (

@@ -99,7 +99,7 @@ def test_files_that_are_none_of_labels(tmp_path, source):
     for name, message in {
         "pipe": "pipe is a named pipe; give a file with a label for each row",
         ".": "is a folder; give a file with a label",
-        "long": r"long:1: b'1 +' is no number",
+        "long": r"long:1: '1 +'... is no number",
         "more": "more has 302 labels for the 300 rows",
         "fewer": "fewer has 299 labels for the 300 rows",
         "nan": "nan has the label nan for row 5, from 0",

@@ -80,7 +80,7 @@ class TestSciPy:
         np.save(labels, np.array(["a"] * 90))
         refused(output, InputError, "no numbers in one dimension", source, labels_file=labels)
         labels.write_text("1\n\n")
-        refused(output, InputError, r"y.npy:2: b'' is no number", source, labels_file=labels)
+        refused(output, InputError, r"y.npy:2: '' is no number", source, labels_file=labels)
         missing = "none.txt: there is no such file of labels"
         refused(output, InputError, missing, source, labels_file=tmp_path / "none.txt")
         (tmp_path / "a.svm").write_text("1 1:1\n")

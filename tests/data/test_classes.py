@@ -25,6 +25,13 @@ def test_two_labels_make_one_problem():
     assert (problem.sign.tolist(), problem.weight.tolist()) == ([-1.0, 1.0], [1.0, 1.0])
 
 
+def test_messages_have_the_names_of_labels():
+    with pytest.raises(InputError, match=r"at least two classes, found \{egg\}; add rows"):
+        binary_problems({1.0: 5}, names=("spam", "egg"))
+    with pytest.raises(InputError, match=r"no row has the label ham; the labels are spam, egg"):
+        binary_problems({0.0: 5, 1.0: 5}, (2.0,), names=("spam", "egg", "ham"))
+
+
 def test_more_labels_make_one_each():
     _, problems = binary_problems({1.0: 5, 2.0: 6, 5.0: 7})
     assert [(p.positive, p.negative) for p in problems] == [(1.0, None), (2.0, None), (5.0, None)]

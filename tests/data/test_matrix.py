@@ -204,3 +204,19 @@ def test_missing_text_of_pandas_is_left_out():
     assert source.n_rows == 2
     assert source.n_unlabelled == 2
     assert source.label_names == ("a", "b")
+
+
+def test_whole_numbers_as_objects_keep_their_digits():
+    rows = sp.eye(4, format="csr")
+    assert MatrixSource(rows, np.array([3, 1, 2, 1], object), qids=np.array([1, 1, 2, 2], object)).has_qid
+    for labels in ([2**53 + 1, 2**53, 5, 6], [2**70, 1, 2, 3]):
+        with pytest.raises(InputError):
+            MatrixSource(rows, np.array(labels, object))
+
+
+def test_labels_that_are_text_where_there_are_some():
+    rows = sp.eye(3, format="csr")
+    with pytest.raises(
+        InputError, match="labels are text, but that of row 0, from 0, is nan; give text for each"
+    ):
+        MatrixSource(rows, np.array([np.nan, "a", "b"], object))

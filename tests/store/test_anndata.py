@@ -355,3 +355,16 @@ def test_weights_that_are_no_plain_numbers_are_told(tmp_path, matrix, entries):
     assert not store.has_weight
     assert "obs/weight" in store.remark
     assert "is not used: its entries are no plain numbers" in store.remark
+    with pytest.raises(
+        InputError, match=r"^obs/weight of .*a has no plain numbers \(nullable ones are none\)"
+    ):
+        ooc_svm.train(tmp_path / "a")
+    model = ooc_svm.train(matrix, np.arange(N_ROWS) % 2)
+    assert len(model.predict(tmp_path / "a")) == N_ROWS
+
+
+def test_queries_that_are_no_whole_numbers(tmp_path, matrix):
+    write(tmp_path / "a", matrix, qid=np.arange(N_ROWS) // 5 + 0.5)
+    assert ooc_svm.train(tmp_path / "a", max_passes=1).report["passes"] == 1
+    with pytest.raises(InputError, match=r"^obs/qid of .*a has no plain whole numbers"):
+        ooc_svm.train(tmp_path / "a", problem="ranking")
