@@ -182,10 +182,11 @@ class ParquetRows:
 
     def _numbers(self, column: Any, path: str, name: str) -> Float64Array:
         found = np.asarray(column)
-        if column.null_count or found.dtype.kind not in ("iu" if name == "qid" else "biuf"):
-            raise InputError(
-                f"{path} has the column {name!r} of {column.type}, or empty places; numbers are needed"
-            )
+        if column.null_count:
+            raise InputError(f"{path} has empty places in the column {name!r}; give each row a number")
+        kinds, numbers = ("iu", "whole numbers") if name == "qid" else ("biuf", "numbers")
+        if found.dtype.kind not in kinds:
+            raise InputError(f"{path} has the column {name!r} of {column.type}; {numbers} are needed")
         return found
 
     def _rows(self, indptr: Int64Array, ids: Any, values: Any, place: Callable[[int], str]) -> RowBlock:

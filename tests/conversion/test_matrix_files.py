@@ -245,7 +245,7 @@ class TestParquet:
                 r"value 1e\+39, which is not finite, beyond float32: use dtype='float64'",
             ),
             ("values", 5, None, "empty places in the column 'values'"),
-            ("label", 5, None, "column 'label' of double, or empty places"),
+            ("label", 5, None, "empty places in the column 'label'; give each row a number"),
         ],
     )
     def test_rows_that_break_a_rule(self, tmp_path, table, output, column, row, entry, message):
