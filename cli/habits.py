@@ -70,7 +70,7 @@ def _type(types: Mapping[str, Answer]) -> Callable[[str], Answer]:
 
 
 def _types_of(args: Sequence[str]) -> Mapping[str, Answer]:
-    """The types that ``-s`` means beside these arguments."""
+    """The types that ``-s`` means next to these arguments."""
     if any(each in _LIBSVM_ONLY for each in args) or _names_nu(args):
         return LIBSVM_TYPES
     if "-B" in args:

@@ -26,7 +26,7 @@ LINES = ("-", "--", ":", "-.")
 MOST_MARKED = 40  # Passes of a run up to which each has a mark
 # Factor between the shortest and the longest run from which their lengths are drawn on a log scale.
 LOG_FROM = 15.0
-MOST_BESIDE = 60  # Characters of names of which two stand beside each other in the legend
+MOST_BESIDE = 60  # Characters of names of which two stand next to each other in the legend
 UNITS = {"TB": 10**12, "GB": 10**9, "MB": 10**6, "kB": 10**3, "bytes": 1}
 
 PAGE = """<!DOCTYPE html>

@@ -158,7 +158,7 @@ def find_warnings(report: ConvertReport) -> Iterator[str]:
     """Sentences about a finished conversion."""
     if report.bad_lines:
         where = report.rejected and f"they are in {report.rejected}"
-        keep = f"keep the store ({parameter('store')}), and they are kept beside it"
+        keep = f"keep the store ({parameter('store')}), and they are kept next to it"
         yield f"{report.bad_lines} bad lines were left out; {where or keep}"
     if report.explicit_zeros:
         dropped = dropped_zeros(report.explicit_zeros, report.value_type)

@@ -129,7 +129,7 @@ def label_column(column: Any, name: str) -> tuple[Float64Array, tuple[str, ...] 
     """Labels as numbers, and their names where they have names, from a column of a data frame.
 
     A category that is a number is that number; others stand for their place. One that is missing is NaN, as
-    empty text is. InputError for what is neither text nor a number, and for text beside numbers.
+    empty text is. InputError for what is neither text nor a number, and for text next to numbers.
     """
     categories = getattr(column.dtype, "categories", None)
     if categories is not None:
@@ -153,8 +153,8 @@ def label_column(column: Any, name: str) -> tuple[Float64Array, tuple[str, ...] 
     if not texts.all():
         row = int(np.flatnonzero(present)[np.argmin(texts)])
         raise InputError(
-            f"row {row}, from 0, has the label {shown(entries[row])} in {name}, beside labels that are text; "
-            "give text for all"
+            f"row {row}, from 0, has the label {shown(entries[row])} in {name}, next to labels that are "
+            "text; give text for all"
         )
     different, codes = np.unique(known.astype(str), return_inverse=True)
     labels[present] = codes

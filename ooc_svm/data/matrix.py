@@ -280,7 +280,7 @@ def label_column(labels: Any, n_rows: int) -> tuple[Float64Array, tuple[str, ...
     InputError for what is neither numbers nor text.
     """
     array = _column("labels", labels, n_rows)
-    # Of a list, NumPy makes text of a number beside text.
+    # Of a list, NumPy makes text of a number next to text.
     is_text = array.dtype.kind == "U" and isinstance(labels, np.ndarray)
     if not is_text and array.dtype.kind in "OTU" and n_rows:
         array = _as_objects(labels)

@@ -17,7 +17,7 @@ class ValueSums:
         # Of the errors, and of the deviations of the targets from their mean.
         self.squares, self.magnitudes, self.squared_deviations = TwoTermSum(), TwoTermSum(), TwoTermSum()
         # Targets are counted from the first one: equal ones then deviate by nothing, and where they are
-        # large beside their spread, no digits of the spread are lost.
+        # large next to their spread, no digits of the spread are lost.
         self._origin = self._mean = 0.0
 
     def add(self, values: Float64Array, targets: Float64Array) -> None:

@@ -20,7 +20,7 @@ from ooc_svm.system import delimited
 from ooc_svm.system.files import atomic_write
 
 LABELS_SUFFIX = ".labels"
-"""Ending of the file with the names of classes, beside one of LIBLINEAR."""
+"""Ending of the file with the names of classes, next to one of LIBLINEAR."""
 OTHERS = "all others"
 """In that file, what stands for the classes that are not positive, where these are several."""
 
@@ -55,7 +55,7 @@ def export_model(model: ModelOrPath, path: str | os.PathLike[str] | BinaryIO, to
     path : path or binary stream
     to : {"liblinear", "libsvm", "svmlight"}
         LIBLINEAR: classifiers, one-vs-rest with three labels or more included, and regressors. Its labels are
-        numbers: where classes have names, a file with the ending ``.labels`` is written beside it first, with
+        numbers: where classes have names, a file with the ending ``.labels`` is written before it, with
         a line for each class: the number, a tab, the name. LIBSVM: one decision function, with a kernel or
         linear, for two labels or values; names of classes as for LIBLINEAR. SVMlight: one decision function
         that is linear, as a kernel with a single support vector. The file has no labels and does not say what
@@ -122,7 +122,7 @@ def _check_place(path: str | os.PathLike[str] | BinaryIO, named: bool) -> None:
             check_output(f"{os.fspath(path)}{LABELS_SUFFIX}")
     elif named:
         raise UsageError(
-            "the names of the classes go to a second file beside the model; name a file to write"
+            "the names of the classes go to a second file next to the model; name a file to write"
         )
 
 

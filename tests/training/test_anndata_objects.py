@@ -201,7 +201,7 @@ def test_labels_that_cannot_be_told_apart(cells):
     given = cells.copy()
     given.obs["mixed"] = pd.Series([1, *given.obs["text"].iloc[1:]], index=given.obs_names, dtype=object)
     with pytest.raises(
-        InputError, match=r"row 0, from 0, has the label 1 in .*, beside labels that are text"
+        InputError, match=r"row 0, from 0, has the label 1 in .*, next to labels that are text"
     ):
         trained(given, label="mixed", unlabelled="skip")
     large = 2**53 + np.arange(200)

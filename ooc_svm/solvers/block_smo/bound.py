@@ -5,7 +5,7 @@ product of two rows is off by at most ``gamma(m + 3) Q``, and a value of the ker
 (`kernel_error`). Scores ``h = K v`` are sums of ``K change`` over all changes of the multipliers, so that
 each is off by at most ``sum |change| (e + gamma(additions) k)``, where k is the largest kernel value. A value
 of the Gaussian kernel is off by a share of itself: such a score is off by that share of ``sum |change| K``,
-which is far less where most rows are far from each other. Each row has a bound of its own, beside its score.
+which is far less where most rows are far from each other. Each row has a bound of its own, besides its score.
 
 The certificate is that of the true kernel. Values of float32 serve for finding the multipliers; where their
 rounding hides the gap, the scores of the last multipliers are computed once more with values of float64.
@@ -28,7 +28,7 @@ from ooc_svm.solvers.rounding import gamma
 
 UNITS = {"float32": 2.0**-24, "float64": 2.0**-53}
 _DOUBLE = UNITS["float64"]
-ADDED = 4  # Roundings of what an update adds to a score, beside those of its sums
+ADDED = 4  # Roundings of what an update adds to a score, besides those of its sums
 # Error of a float32 kernel value, as a share of the largest one, above which float64 is used from the start.
 LARGEST_ERROR = 1e-3
 # Range of gamma, squared norms and kernel values in which products of float32 neither overflow nor vanish.
@@ -177,7 +177,7 @@ def values(
 ) -> Values:
     """P at a bias and D, from the sums of `ooc_svm.solvers.block_smo.update.Sums`.
 
-    ``kind``: of the bias. ``score_error``: of each score, beside its own. ``largest``: the largest value of
+    ``kind``: of the bias. ``score_error``: of each score, besides its own. ``largest``: the largest value of
     the kernel.
 
     With a free bias the multipliers have to sum up to 0, and do but for rounding. The larger of their two
