@@ -131,7 +131,7 @@ ALLOWED = {
     "output": TEXT,
     "overwrite": FLAG,
     "path": TEXT,
-    "positive": NAMES | {"0", "-1", "1.5", "2.0", "list", "twice", "no numbers"},
+    "positive": NAMES | FLAG | {"flags", "0", "-1", "1.5", "2.0", "list", "twice", "no numbers"},
     "price_gb": {"0", "1.5", "2.0"},
     "price_get": {"0", "1.5", "2.0"},
     "problem": set(),

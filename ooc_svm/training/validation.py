@@ -27,7 +27,6 @@ from ooc_svm.training.validation_store import ValidationStore
 from ooc_svm.training.value_quality import ValueMetrics
 
 if TYPE_CHECKING:
-    from ooc_svm.model.model import Model
     from ooc_svm.training.run import Run
 
 
@@ -97,7 +96,7 @@ class OtherStore(Measuring):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self._store = ValidationStore(run)
-        self._model: Model | None = None  # Of all values of C; kept while these are measured
+        self._model: Any = None  # Of all values of C, while these are measured
         self._measured(self._groups[0], self._models[0].C)
         self._model = None
         self._store.tell_left_out()

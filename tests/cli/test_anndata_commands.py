@@ -53,7 +53,9 @@ def test_from_a_file_to_predictions_in_its_cells(cells, tmp_path):
     found = json.loads(run("evaluate", model, store, "--label", "cell_type", "--json", "-"))
     assert found["accuracy"] == share
     assert "already" in run("predict", model, store, "--label", "cell_type", "--to-obs", "svm", code=2)
-    run("predict", model, store, "--label", "cell_type", "--to-obs", "svm", "--overwrite")
+    again = "predict", model, store, "--label", "cell_type", "--to-obs", "svm", "--overwrite"
+    assert "which belongs to 'svm' and would be left as it is: write it as well" in run(*again, code=2)
+    run(*again, "--scores")
 
 
 def test_a_file_is_to_be_converted_whatever_the_options(cells, tmp_path):

@@ -452,7 +452,7 @@ def test_matrix_with_zeros_and_duplicates(tmp_path):
             "row 1 has 9223372036854775808 in qid; integers from 0 to 2^63 - 1",
         ),
         ({"qid": [-1, 0]}, "-1"),
-        ({"weight": ["a", "b"]}, "weight are not numbers: np.str_('a')"),
+        ({"weight": ["a", "b"]}, "weight are not numbers: 'a'"),
         ({"weight": [1.0, np.nan]}, "nan"),
         ({"labels": [1.0]}, "labels of shape (1,)"),
         ({"labels": [1.0, np.inf]}, "not finite"),

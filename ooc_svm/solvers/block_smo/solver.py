@@ -28,7 +28,6 @@ from ooc_svm.passes.base import UNCOUNTED, WHOLE, Overlap, Position, Steps
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, does_not_fit
 from ooc_svm.solvers.block_smo import bound, set_loops
-from ooc_svm.solvers.block_smo.backlog import Backlog
 from ooc_svm.solvers.block_smo.bound import RowSizes, Values
 from ooc_svm.solvers.block_smo.candidates import Choice
 from ooc_svm.solvers.block_smo.check import comparison, damages
@@ -206,10 +205,10 @@ class BlockSmo(Solver):
         moved = self._moved(numbers, rows, change, working.v[places])
         # A checkpoint is written before the read, so that the state changes after it.
         backlog = state.backlog.joined(numbers, rows, change)
-        whole = self._all_are_due(backlog)
+        whole = self._all_are_due(backlog.n_rows)
         aside = None
         if whole:
-            aside, backlog = self._aside(backlog), backlog.emptied()
+            aside, backlog = self._aside(backlog.numbers, backlog.rows, backlog.change), backlog.emptied()
         found = yield from self._update(moved, np.sort(working.numbers[kept]), self.precision, aside)
         state.partial = 0 if whole else state.partial + 1
         state.backlog = backlog
@@ -217,19 +216,19 @@ class BlockSmo(Solver):
         working.settle(kept, found.known_h)
         return kept, found
 
-    def _all_are_due(self, backlog: Backlog) -> bool:
-        """Whether the next read brings up to date the rows that are set aside, too."""
+    def _all_are_due(self, n_moved: int) -> bool:
+        """Whether the next read brings the rows set aside up to date, too; ``n_moved``: in the backlog."""
         state = self.state
         return (
             state.n_aside < LEAST_ASIDE * self.n_rows
             or state.partial >= PARTIAL_READS
             or state.violation <= state.due_violation
-            or backlog.n_rows + self.size > BACKLOG * self.size
+            or n_moved + self.size > BACKLOG * self.size
         )
 
-    def _aside(self, backlog: Backlog) -> Aside:
+    def _aside(self, numbers: Int64Array, rows: RowBlock, change: Float64Array) -> Aside:
         """Which rows are set aside from here on, and what those until now have missed."""
-        late = self._moved(backlog.numbers, backlog.rows, backlog.change, NONE_MOVED)
+        late = self._moved(numbers, rows, change, NONE_MOVED)
         return Aside(ASIDE_SHARE * self.state.violation, late)
 
     def _moved(self, numbers: Int64Array, rows: RowBlock, change: Float64Array, v: Float64Array) -> Moved:
@@ -249,7 +248,9 @@ class BlockSmo(Solver):
         mirrored = yield from add_support_values(model, moved, self._parts)
         error = bound.update_error(model.kernel, self.sizes, "float64", moved.v, mirrored.additions)
         rebuilt = Rebuilt(REACH, mirrored.sums, error)
-        found = yield from self._update(moved, NONE_KEPT, "float64", self._aside(state.backlog), rebuilt)
+        late = state.backlog
+        aside = self._aside(late.numbers, late.rows, late.change)
+        found = yield from self._update(moved, NONE_KEPT, "float64", aside, rebuilt)
         state.values += len(moved.v) * (self.n_rows - 0.5 * len(moved.v))
         state.waits_for_exact = state.hidden = 0
         state.exact += 1
