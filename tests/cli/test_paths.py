@@ -153,7 +153,7 @@ def test_a_dash_is_standard_output(
 def test_names_of_classes_need_a_file(tmp_path: Path) -> None:
     with open(tmp_path / "out", "wb") as file, open(tmp_path / "text", "w") as text:
         named = train(sp.eye(4, format="csr"), ["a", "b", "a", "b"])
-        with pytest.raises(UsageError, match="a second file beside the model; name a file"):
+        with pytest.raises(UsageError, match="a second file next to the model; name a file"):
             export_model(named, file, "liblinear")
         with pytest.raises(UsageError, match="a path, or a binary stream"):
             export_model(named, text, "svmlight")  # type: ignore[arg-type]
