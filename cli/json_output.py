@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection
 from typing import Any, BinaryIO
 
-from ooc_svm.cli.paths import check_no_folder, check_target, check_text_target
+from ooc_svm.cli.paths import check_no_folder, check_target, check_text_target, place_of
 from ooc_svm.errors import UsageError
-from ooc_svm.system.address import located
 
 
 def check_json_target(path: str) -> None:
@@ -42,9 +40,7 @@ def check_csv_target(path: str, others: Collection[str | None]) -> None:
     from ooc_svm.system.files import check_writable
 
     for other in others:
-        if other is not None and os.path.realpath(str(located(path))) == os.path.realpath(
-            str(located(other))
-        ):
+        if other is not None and place_of(path) == place_of(other):
             raise UsageError(f"{path}: is named twice; give files of different names")
     check_target(path)
     check_no_folder(path)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from ooc_svm.errors import DamageError, InputError, UsageError, parameter
 from ooc_svm.parameters import Complaint, Kind
-from ooc_svm.system.address import address_of
+from ooc_svm.system.address import address_of, located
 from ooc_svm.system.files import is_same_file
 from ooc_svm.system.recognition import MODEL, STATE, check_outside_stores, first_bytes, is_zarr, known_kind
 
@@ -80,6 +80,11 @@ def check_target(path: str | None, inputs: Sequence[str | None] = ()) -> None:
     if any(each is not None and is_same_file(path, each) for each in inputs):
         raise UsageError(f"{path}: is an input; choose another name to write to")
     check_outside_stores(path)
+
+
+def place_of(path: str | os.PathLike[str]) -> str:
+    """Where a path leads, which is the same for all names of one place."""
+    return os.path.realpath(str(located(path)))
 
 
 def check_no_folder(path: str) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from ooc_svm.cli.json_output import check_json_target, write_json
 from ooc_svm.cli.options import FeatureNames, Quiet, argument, grid_of, option, takes_training
-from ooc_svm.cli.paths import check_data, check_no_folder, check_store, check_target, file_kind
+from ooc_svm.cli.paths import check_data, check_no_folder, check_store, check_target, file_kind, place_of
 from ooc_svm.cli.reading import (
     TEXT,
     BadLines,
@@ -27,7 +27,7 @@ from ooc_svm.cli.report import certificate
 from ooc_svm.conversion.options import INPUTS
 from ooc_svm.errors import Interrupted, UsageError, parameter, shown
 from ooc_svm.parameters import FOLDS, LOCAL_PATH, PATH, PRICE
-from ooc_svm.system.address import address_of, located
+from ooc_svm.system.address import address_of
 from ooc_svm.system.signals import handle_signals
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def check_names(targets: dict[str, Any]) -> None:
     for option_name, path in targets.items():
         if path is None:
             continue
-        other = named.setdefault(os.path.realpath(str(located(path))), option_name)
+        other = named.setdefault(place_of(path), option_name)
         if other != option_name:
             raise UsageError(
                 f"{option_name} and {other} name the same file or folder {str(path)!r}; give two names"

@@ -249,16 +249,18 @@ SOLVERS = {
 }
 
 
+KINDS: dict[str, dict[str, Any]] = {
+    "problem": PROBLEMS,
+    "loss": LOSSES,
+    "kernel": KERNELS,
+    "solver": SOLVERS,
+}
+
+
 def owners(option: str) -> dict[str, list[str]]:
     """What an option belongs to: problems, losses, kernels or solvers, by kind; empty for a general one."""
-    kinds: dict[str, dict[str, Any]] = {
-        "problem": PROBLEMS,
-        "loss": LOSSES,
-        "kernel": KERNELS,
-        "solver": SOLVERS,
-    }
     found = {}
-    for kind, entries in kinds.items():
+    for kind, entries in KINDS.items():
         if names := [name for name, entry in entries.items() if option in entry.options]:
             found[kind] = names
     return found

@@ -308,7 +308,7 @@ class ClusterEngine(Engine):
         done = before + sum(max(connection.done - before, 0) for connection in connections)
         if self.on_block is not None and done > self._reported:
             self._reported = done
-            self.on_block(done, max(stream.position.total, before + stream.rows.n_ranges))
+            self.on_block(done, stream.end)
 
     def _lost(self, connections: Sequence[WorkerConnection], answers: Sequence[Any]) -> bool:
         """Give up the workers that did not answer; whether there were any. Errors of others are raised."""

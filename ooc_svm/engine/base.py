@@ -73,6 +73,11 @@ class Stream:
     stops: Sequence[Work] = ()  # Each makes one of the works end soon
     helps: Sequence[Callable[[], bool]] = ()  # Each takes part in one of the works, see `Overlap`
 
+    @property
+    def end(self) -> int:
+        """Strided ranges of its read, as progress tells them: those before it and its own at least."""
+        return max(self.position.total, self.position.before + self.rows.n_ranges)
+
 
 class Engine(ABC):
     """Runs solvers over a source of row blocks.

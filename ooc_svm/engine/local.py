@@ -125,7 +125,7 @@ class LocalEngine(Engine):
             iter(reversed(segments) if backwards else segments),
             _Works(stream.helps, len(stream.works), iter(range(self._most_helpers))),
             position.before,
-            max(position.total, position.before + stream.rows.n_ranges),
+            stream.end,
         )
         if stream.data:
             progress.prefetched, self._prefetched = set(self._prefetched), []

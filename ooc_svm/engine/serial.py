@@ -18,8 +18,7 @@ class SerialEngine(Engine):
         while stream.works:
             stream.works.pop(0)()
         trees = [MergeTree(len(stream.rows.segments), request.merge) for request in stream.passes]
-        done = stream.position.before
-        total = max(stream.position.total, done + stream.rows.n_ranges)
+        done, total = stream.position.before, stream.end
         for number, segment in enumerate(stream.rows.segments):
             partials = [request.empty() for request in stream.passes]
             for part in segment:

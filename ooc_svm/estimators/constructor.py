@@ -7,12 +7,10 @@ from functools import cache
 from inspect import Parameter, Signature
 from typing import Any, TypeVar
 
-from ooc_svm.catalog import KERNELS, LOSSES, PROBLEMS, SOLVERS, owners
+from ooc_svm.catalog import KINDS, LOSSES, PROBLEMS, SOLVERS, owners
 from ooc_svm.options import OPTIONS, described
 
 E = TypeVar("E", bound=type)
-
-_ENTRIES: Mapping[str, Mapping[str, Any]] = {"loss": LOSSES, "kernel": KERNELS, "solver": SOLVERS}
 
 # Attributes of every fitted estimator, as docstrings have them.
 _FITTED = """\
@@ -62,7 +60,7 @@ def default_of(name: str) -> Any:
 def _documented(name: str, chosen: Mapping[str, set[str]]) -> str:
     """The entry of an option in a docstring; of names those alone that are ``chosen``."""
     default, kind = default_of(name), OPTIONS[name].kind.doc
-    for entry in _ENTRIES.get(name, {}).keys() - chosen.get(name, set()):
+    for entry in KINDS.get(name, {}).keys() - chosen.get(name, set()):
         kind = kind.replace(f', "{entry}"', "").replace(f'{{"{entry}", ', "{")
     return f"    {name} : {kind}, default={default!r}\n        {described(name)}\n"
 

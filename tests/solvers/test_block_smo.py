@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import signal
-
 import numpy as np
 import pytest
 from helpers.kernel_data import Rows, plain_values
 from helpers.losses import is_regression, plain_losses
+from helpers.stopped_runs import signal_at
 from helpers.train_data import make_store, store_rows
 from scipy.optimize import minimize
 from sklearn.svm import SVC, SVR
@@ -211,16 +210,9 @@ def test_a_signal_before_a_read_leaves_a_state_that_goes_on(store, tmp_path, mon
     small_sets(monkeypatch)
     whole = train(store)
     for wanted in range(2, 12):
-        asked, folder = [], tmp_path / str(wanted)
-
-        def stop_requested(asked=asked, wanted=wanted):
-            asked.append(1)
-            return signal.SIGTERM if len(asked) == wanted else None
-
-        with monkeypatch.context() as patch:
-            patch.setattr("ooc_svm.system.signals.stop_requested", stop_requested)
-            with pytest.raises(Interrupted):
-                train(store, checkpoint=folder)
+        folder = tmp_path / str(wanted)
+        with signal_at(wanted), pytest.raises(Interrupted):
+            train(store, checkpoint=folder)
         assert bits_of(train(store, checkpoint=folder, resume=True)) == bits_of(whole)
 
 

@@ -5,9 +5,8 @@ A checkpoint is written when a solver has asked for a read and waits for it.
 
 from __future__ import annotations
 
-import signal
-
 import pytest
+from helpers.stopped_runs import signal_at
 from helpers.train_data import make_store, problem_rows
 
 import ooc_svm
@@ -70,14 +69,8 @@ def test_goes_on_to_the_same_bits(stores, tmp_path, monkeypatch, name):
 
     expected, ended = bits_of(train()), 0
     for wanted in READS.get(name, READS[""]):
-        asked, folder = [], tmp_path / str(wanted)
-
-        def stop_requested(asked=asked, wanted=wanted):
-            asked.append(1)
-            return signal.SIGTERM if len(asked) == wanted else None
-
-        with monkeypatch.context() as patch:
-            patch.setattr("ooc_svm.system.signals.stop_requested", stop_requested)
+        folder = tmp_path / str(wanted)
+        with signal_at(wanted) as asked:
             try:
                 train(checkpoint=folder)
             except Interrupted:
