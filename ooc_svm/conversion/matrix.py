@@ -12,7 +12,7 @@ from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.plan import plan_conversion
 from ooc_svm.conversion.spill import WeightedRows
 from ooc_svm.conversion.zeros import cast_values, without_zeros
-from ooc_svm.data.annotated import is_annotated, own_numbers, read_annotated
+from ooc_svm.data.annotated import is_annotated, own_numbers, read_annotated, refuse_two_kinds
 from ooc_svm.data.blocks import LabelledRows, RowBlock, Values
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.data.matrix import MatrixSource
@@ -38,6 +38,7 @@ class LabelledMatrix(NamedTuple):
                 if given is not None:
                     raise UsageError(f"{parameter(name)} is for an AnnData object; leave it out")
             return self._replace(feature_names=FeatureNames.of_frame(self.matrix))
+        refuse_two_kinds(self.labels, label)
         is_needed = self.labels is None
         gaps = "error" if is_needed else "keep"
         own = read_annotated(self.matrix, label, layer, labelled=is_needed, unlabelled=gaps)

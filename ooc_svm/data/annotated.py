@@ -46,6 +46,12 @@ def is_annotated(data: Any) -> bool:
     return all(hasattr(data, name) for name in ("X", "layers", "obs", "var", "obs_names"))
 
 
+def refuse_two_kinds(labels: Any, label: str | None) -> None:
+    """UsageError if labels are given, and a column of them is named as well."""
+    if labels is not None and label is not None:
+        raise UsageError(f"{parameter('labels')} and {parameter('label')} both name the labels; give one")
+
+
 def read_annotated(
     data: Any,
     label: str | None = None,

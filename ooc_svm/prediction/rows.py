@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from ooc_svm.data.annotated import Annotated, is_annotated, read_annotated
+from ooc_svm.data.annotated import Annotated, is_annotated, read_annotated, refuse_two_kinds
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.data.matrix import MatrixSource
@@ -337,6 +337,7 @@ def open_rows(
         "label_columns": label_columns,
     }
     if is_annotated(data):
+        refuse_two_kinds(labels, label)
         gaps = unlabelled if labels is None else "keep"
         own = read_annotated(data, label, layer or trained_layer, labelled=False, unlabelled=gaps)
         return _annotated_stream(own, labels, qid, matrix)

@@ -365,6 +365,10 @@ def _write_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     except StorageError:
         raise
     except OSError as error:
-        reason = f"{os.fspath(path)}: cannot be written: {error.strerror or error}"
-        advice = "free space or choose a folder that can be written, and run again"
-        raise StorageError(f"{reason}; {advice}") from error
+        folder = os.path.dirname(os.path.abspath(path))
+        if error.errno == errno.ENOENT and not os.path.isdir(folder):
+            reason, advice = f"there is no folder {folder}", "make it, or name another one"
+        else:
+            reason = error.strerror or str(error)
+            advice = "free space or choose a folder that can be written, and run again"
+        raise StorageError(f"{os.fspath(path)}: cannot be written: {reason}; {advice}") from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ooc_svm.data.annotated import is_annotated, own_numbers, read_annotated
+from ooc_svm.data.annotated import is_annotated, own_numbers, read_annotated, refuse_two_kinds
 from ooc_svm.data.classes import label_name
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.data.matrix import MatrixSource
@@ -123,6 +123,7 @@ def _open_matrix(
     label_names: Sequence[str] | None = None
     own_names: FeatureNames | None = None
     if is_annotated(data):
+        refuse_two_kinds(labels, options.label)
         columns, gaps = (options.label, options.layer), options.unlabelled if labels is None else "keep"
         own = read_annotated(data, *columns, labelled=labels is None, unlabelled=gaps)
         if sample_weight is None:
@@ -133,8 +134,6 @@ def _open_matrix(
         what, own_names = "the AnnData", own.feature_names
         if labels is None:
             labels, label_names = own.labels, own.label_names
-        elif options.label is not None:
-            raise UsageError(f"{parameter('labels')} and {parameter('label')} both name the labels; give one")
     elif labels is None:
         raise UsageError(f"a matrix needs {parameter('labels')}, one a row")
     else:

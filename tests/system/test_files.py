@@ -152,3 +152,11 @@ def test_a_lock_that_cannot_be_closed_does_not_matter(target, monkeypatch):
         building.publish()
         monkeypatch.setattr(os, "close", lambda descriptor: (real(descriptor), failing()()))
     assert (target / "version").read_text() == "new"
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path):
+    for write in (files.check_writable, lambda path: files.atomic_write(path, lambda file: None)):
+        with pytest.raises(StorageError, match=f"there is no folder {tmp_path}/none/a; make it") as caught:
+            write(tmp_path / "none" / "a" / "model")
+        assert str(caught.value).startswith(f"{tmp_path}/none/a/model: cannot be written: ")
+    assert not (tmp_path / "none").exists()

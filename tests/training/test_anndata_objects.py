@@ -152,6 +152,19 @@ def test_what_an_object_does_not_have(cells, options, error, message):
         ooc_svm.train(cells, **options)
 
 
+def test_labels_are_given_once(cells, tmp_path):
+    labels = cells.obs["number"]
+    model = trained(cells, label="number", layer="counts")
+    given_twice = (
+        lambda: ooc_svm.convert_matrix(cells, labels, tmp_path / "a.zarr", label="text"),
+        lambda: ooc_svm.evaluate(model, cells, labels=labels, label="text"),
+    )
+    for call in given_twice:
+        with pytest.raises(UsageError, match="labels and label both name the labels; give one"):
+            call()
+    assert not (tmp_path / "a.zarr").exists()
+
+
 def test_an_object_in_a_file_is_refused(cells, tmp_path):
     cells.write_h5ad(tmp_path / "cells.h5ad")
     backed = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
