@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
+import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +14,8 @@ from ooc_svm.cli.options import Quiet
 from ooc_svm.cli.progress import write_line
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ooc_svm.options import TrainOptions
 
 
@@ -98,8 +99,16 @@ def _train(options: TrainOptions, values: str) -> None:
 
 def _use(problem: str) -> None:
     """Run the other commands' functions on a few rows of each type of values, from text and from a store."""
-    with tempfile.TemporaryDirectory(prefix="ooc-svm-warmup-") as name:
-        text, target = Path(name, "rows.svm"), Path(name, "rows.zarr")
+    from ooc_svm.errors import HintWarning
+    from ooc_svm.system.folders import default_scratch_folder, private_folder
+
+    advice = "name another folder in TMPDIR"
+    with (
+        private_folder(default_scratch_folder(), "ooc-svm-warmup", advice) as folder,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore", HintWarning)  # these models are of no use, and need not be
+        text, target = folder / "rows.svm", folder / "rows.zarr"
         for dtype, value in (("float32", "1"), ("float32", "0.5"), ("float64", "0.1")):
             rows = [f"{row % 3} qid:{row // 6 + 1} {row % 5 + 1}:{value} 7:{value}\n" for row in range(60)]
             if problem in ("svc", "nu-svc"):  # also of two classes

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from typer.testing import CliRunner
 from ooc_svm.catalog import PROBLEMS
 from ooc_svm.cli import compiling, warmup
 from ooc_svm.cli.app import app
+from ooc_svm.errors import HintWarning
 from ooc_svm.ops import compile_events, compiled
 
 
@@ -111,6 +114,30 @@ def test_warmup_refuses_what_it_cannot_do(steps, monkeypatch):
     assert not steps
 
 
-def test_the_other_commands_run_on_made_up_rows():
-    for problem in PROBLEMS:
-        warmup._use(problem)
+def test_the_other_commands_run_on_made_up_rows_without_hints():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", HintWarning)
+        for problem in PROBLEMS:
+            warmup._use(problem)
+
+
+KILLED = """
+import os, signal
+from ooc_svm.cli import warmup
+warmup._use_rows = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)
+warmup._use("svr")
+"""
+
+
+@pytest.mark.fault
+def test_what_a_killed_warmup_left_is_removed_by_the_next(tmp_path: Path, monkeypatch):
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    killed = subprocess.run([sys.executable, "-c", KILLED], env=environment, timeout=120)
+    assert killed.returncode == -signal.SIGKILL
+    [left] = tmp_path.iterdir()
+    assert left.stat().st_mode & 0o777 == 0o700
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr(warmup, "_use_rows", lambda *arguments: None)
+    warmup._use("svr")
+    assert not list(tmp_path.iterdir())
