@@ -156,11 +156,24 @@ PREDICTING: dict[str, Habit] = {
 """By the options of ``predict`` of LIBLINEAR and ``svm-predict`` of LIBSVM."""
 
 
-def _options_of_convert() -> set[str]:
-    """The options of convert, for the message about one that another command does not have."""
+_OF_RUNS = {"inputs", "output", "overwrite", "sweep", "quiet"}
+"""The parameters of convert that say nothing of what is in the store."""
+
+_OF_FILES = ("-o", "--output", "--overwrite", "--report", "--log", "--feature-names", "--quiet")
+"""Options of training that make no difference to what plan shows."""
+
+
+def _refused(command: str | None, name: str | None) -> str | None:
+    """What to do about an option that other commands have and this one does not; None if they do not."""
+    if command == "plan" and name in _OF_FILES:
+        return f"plan only shows what a run will need; leave {name} out"
+    if name == "--overwrite":
+        return f"a model that is there is replaced; leave {name} out"
     from ooc_svm.cli.convert import convert
 
-    return {flag(name) for name in signature(convert).parameters}
+    if name in {flag(each) for each in signature(convert).parameters if each not in _OF_RUNS}:
+        return f"{name} is an option of convert; make a store with it, and give that store"
+    return None
 
 
 class WithHabits(Command):
@@ -176,8 +189,8 @@ class WithHabits(Command):
         except typer.BadParameter.__base__ as error:  # type: ignore[misc]  # of usage, in any release of Typer
             name = getattr(error, "option_name", None)
             sentence = None if name is None else explained(typed, self.habits)
-            if sentence is None and self.habits is not PREDICTING and name in _options_of_convert():
-                sentence = f"{name} is an option of convert; make a store with it, and give that store"
+            if sentence is None and self.habits is not PREDICTING:
+                sentence = _refused(self.name, name)
             if sentence is None:
                 raise
             raise UsageError(sentence) from error

@@ -277,6 +277,18 @@ def test_options_that_text_does_not_take(small: SmallData) -> None:
         _, error = run(command, small.text, *option, code=2)
         name = option[0].partition("=")[0]
         assert f"{name} is an option of convert; make a store with it, and give that store" in error
+    for command in ("train", "tune"):
+        _, error = run(command, small.store, "--overwrite", code=2)
+        assert "a model that is there is replaced; leave --overwrite out" in error
+        assert "no such option: --sweep" in run(command, small.store, "--sweep", code=2)[1].lower()
+
+
+@pytest.mark.parametrize(
+    "option", ["-o", "--output", "--overwrite", "--report", "--log", "--feature-names", "--quiet"]
+)
+def test_options_of_training_that_plan_does_not_take(small: SmallData, option: str) -> None:
+    expected = f"plan only shows what a run will need; leave {option} out"
+    assert expected in run("plan", small.store, option, "f", code=2)[1]
 
 
 @pytest.mark.parametrize(
