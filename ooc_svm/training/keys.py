@@ -54,8 +54,9 @@ class RunKey:
             return ""
         found: list[str] = []
         for name, value in self.options.items():
-            if saved.get(name) != value:
-                both = _written(name, saved.get(name)), _written(name, value)
+            other = saved.get(name)
+            if other != value and not (name == "calibrate" and other and value):  # the method may be another
+                both = _written(name, other), _written(name, value)
                 short = max(map(len, both)) <= LONGEST
                 found.append(" instead of ".join(both) if short else f"another {parameter(name)}")
         return ", ".join(found)
@@ -77,12 +78,22 @@ def family_key(
 
 def key_of(prepared: Preparation) -> RunKey:
     """What tells a run from others, for its checkpoints."""
-    return run_key(prepared.data.id(), prepared.data.known_by, prepared.options, _part_of(prepared))
+    key = run_key(prepared.data.id(), prepared.data.known_by, prepared.options, _part_of(prepared))
+    return _named_by_calibration(key, prepared)
 
 
 def family_of(prepared: Preparation) -> RunKey:
     """What a run has in common with those that it can start from, or they from it."""
-    return family_key(prepared.data.id(), prepared.data.known_by, prepared.options, _part_of(prepared))
+    key = family_key(prepared.data.id(), prepared.data.known_by, prepared.options, _part_of(prepared))
+    return _named_by_calibration(key, prepared)
+
+
+def _named_by_calibration(key: RunKey, prepared: Preparation) -> RunKey:
+    """The key of a run with folds for a calibration alone, which come from no option of their own."""
+    compared = prepared.tuning is not None and not prepared.tuning.on_store
+    if prepared.folds is None or compared:
+        return key
+    return replace(key, options=key.options | {"folds": None, "calibrate": prepared.options.calibrate})
 
 
 def _part_of(prepared: Preparation) -> dict[str, Any]:
@@ -108,7 +119,7 @@ def _named(options: TrainOptions, counted: Collection[str], part: Mapping[str, A
     """The options that a key is made of, by the names under which they are given."""
     named = {name: value for name, value in options.to_json().items() if name in counted}
     named |= {"solver": options.resolved_solver, "validation": options.held_out_share}
-    named["folds"] = part["folds"][0] if "folds" in part else None
+    named |= {"folds": part["folds"][0] if "folds" in part else None, "calibrate": None}
     if named["validation"] is not None or named["folds"] is not None:
         named["seed"] = options.seed  # The rows that are left out follow from it
     points = part.get("grid", ())

@@ -101,6 +101,21 @@ def test_folds_and_what_a_seed_draws(store, tmp_path):
         train(store, validation=0.2, seed=1, warm_start=tmp_path / "d")
 
 
+def test_folds_of_a_calibration(store, tmp_path):
+    """They are named by the option that asks for them; `train` has no other one."""
+    options = {"C": 0.1, "resume": True, "max_passes": 2}
+    plain, calibrated = {"checkpoint": tmp_path / "c"}, {"checkpoint": tmp_path / "d", "calibrate": "sigmoid"}
+    train(store, **options, **plain)
+    with pytest.raises(DamageError, match=r"options \(no calibrate instead of calibrate='sigmoid'\);"):
+        train(store, **options, **calibrated | plain)
+    train(store, **options, **calibrated)
+    with pytest.raises(DamageError, match=r"options \(calibrate='sigmoid' instead of no calibrate\);"):
+        train(store, **options, checkpoint=tmp_path / "d")
+    with pytest.raises(DamageError, match=r"options \(C=0.1 instead of C=1.0\);"):
+        train(store, **calibrated | options | {"calibrate": "isotonic", "C": 1.0})
+    train(store, **calibrated | options | {"calibrate": "isotonic"})
+
+
 def test_points_of_a_grid(store, tmp_path):
     options = {"checkpoint": tmp_path / "c", "resume": True, "folds": 2, "kernel": "rbf", "max_passes": 2}
     tune(store, grid={"gamma": [0.1, 0.01]}, **options)
