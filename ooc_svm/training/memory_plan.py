@@ -28,6 +28,7 @@ from ooc_svm.system.memory import (
 
 LEAST_SORTING_BYTES = 16 * 10**6  # Bytes that sorting takes where most of it is in scratch files
 SLACK = 0.05  # Share of the memory that is left unplanned
+RESERVE = "reserve"  # What that share is called
 # For measuring the quality: bytes at least, and of another store the part of the memory allowed
 LEAST_VALIDATION_BYTES, VALIDATION_PART = 64 * 10**6, 8
 
@@ -151,13 +152,15 @@ def divide(
     DamageError if the parameters kept cannot be those of a run on these data.
     MemoryBudgetError if not even the smallest division fits; the message holds the sum.
     """
+    alone = None
     try:
         plan = solver.plan(work.size, options, room_of(work, total), kept)
         if _least_bytes(work, plan) > _usable(total):
             plan = least_plan(work, solver, options, kept)
+            alone = least_plan(replace(work, threads=1), solver, options, kept)
     except ValueError as error:
         raise DamageError(f"the checkpoint cannot be of this run: {error}; start the run again") from error
-    return with_plan(work, plan, total, options)
+    return with_plan(work, plan, total, options, alone=alone)
 
 
 def least_plan(
@@ -167,10 +170,18 @@ def least_plan(
     return solver.plan(work.size, options, replace(room_of(work, 0), nbytes=0), kept)
 
 
-def with_plan(work: Workload, plan: SolverPlan, total: int, options: TrainOptions | None = None) -> Budget:
+def with_plan(
+    work: Workload,
+    plan: SolverPlan,
+    total: int,
+    options: TrainOptions | None = None,
+    *,
+    alone: SolverPlan | None = None,
+) -> Budget:
     """Divide ``total`` bytes for a solver's plan.
 
     ``options``: those that the advice of a refusal follows from, where they are this process's.
+    ``alone``: the plan of one thread; without it a refusal does not advise fewer threads.
 
     What is left goes to sorting, chunks ahead and row vectors, then to the block cache.
 
@@ -197,20 +208,22 @@ def with_plan(work: Workload, plan: SolverPlan, total: int, options: TrainOption
     budget = Budget(total, plan, row_vectors, cache, sorting, ahead, tuple(items))
     if budget.needed <= usable:
         return budget
-    sum_text = " + ".join(f"{item.name} {format_size(item.nbytes)}" for item in budget.items)
     needed = ceil(budget.needed / (1 - SLACK)) + 1
+    fewer_threads = alone is not None and _least_bytes(work, alone) < _least_bytes(work, plan)
+    parts = [*budget.items, MemoryItem(RESERVE, needed - budget.needed, "")]
+    sum_text = " + ".join(f"{item.name} {format_size(item.nbytes)}" for item in parts)
     raise MemoryBudgetError(
         f"training needs {size_needed(needed)} of memory, "
         f"allowed are {format_size(total)}: {sum_text}; allow more ({parameter('memory')})"
-        f"{_smaller(work, options)}",
+        f"{_smaller(work, options, fewer_threads)}",
         needed,
     )
 
 
-def _smaller(work: Workload, options: TrainOptions | None) -> str:
+def _smaller(work: Workload, options: TrainOptions | None, fewer_threads: bool) -> str:
     """What would need less memory: only what the run has several of, or what was asked for."""
     several_costs = work.size.n_models > 1 if options is None else len(options.C) > 1
-    fewer = ["values of C"] * several_costs + [parameter("threads")] * (work.threads > 1)
+    fewer = ["values of C"] * several_costs + [parameter("threads")] * fewer_threads
     asked = ("cut_groups", "resident")  # By default these are as small as they have to be
     smaller = [parameter(name) for name in asked if options and getattr(options, name) is not None]
     parts = [f"use fewer {' or '.join(fewer)}"] if fewer else []

@@ -159,9 +159,11 @@ def worker_budget(prepared: Preparation, work: Workload, whole: SolverPlan, memb
 
     MemoryBudgetError if it does not fit.
     """
-    room = room_of(work, member.memory)
-    plan = prepared.solver.worker_plan(work.size, prepared.options, room, whole)
+    plan, alone = (
+        prepared.solver.worker_plan(work.size, prepared.options, room_of(each, member.memory), whole)
+        for each in (work, replace(work, threads=1))
+    )
     try:
-        return with_plan(work, plan, member.memory)
+        return with_plan(work, plan, member.memory, alone=alone)
     except MemoryBudgetError as error:
         raise MemoryBudgetError(f"the worker {member.address}: {error}", error.needed) from None

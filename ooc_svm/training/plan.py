@@ -13,7 +13,7 @@ from ooc_svm.solvers.base import MemoryItem
 from ooc_svm.system.memory import format_size, memory_budget
 from ooc_svm.training.division import batches
 from ooc_svm.training.landmark_features import FIRST_PASSES, feature_budget, first_count, with_features
-from ooc_svm.training.memory_plan import compiling, divide, note_of, to_json
+from ooc_svm.training.memory_plan import RESERVE, SLACK, compiling, divide, note_of, to_json
 from ooc_svm.training.pace import seconds_per_pass
 from ooc_svm.training.prepare import open_prepared
 from ooc_svm.training.progress import seconds_text
@@ -91,6 +91,8 @@ class Plan:
         lines.append(
             f"  {'sum':<{width}}  {format_size(self.total):>10}  of {format_size(self.budget)} allowed"
         )
+        reserve = format_size(round(self.budget * SLACK))
+        lines.append(f"  {RESERVE:<{width}}  {reserve:>10}  {100 * SLACK:g} % of that, not planned")
         seconds = self.seconds_per_pass
         lines.append(
             f"one pass: about {seconds_text(seconds)} with {self.threads} thread(s), "

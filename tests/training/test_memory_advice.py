@@ -23,8 +23,10 @@ def stores(tmp_path_factory):
     ("asked", "threads", "advice"),
     [
         ({}, 1, ""),
-        ({}, 2, ", or use fewer threads"),
-        ({"C": [0.1, 1.0]}, 2, ", or use fewer values of C or threads"),
+        ({}, 2, ""),  # one thread needs as much
+        ({"solver": "ocas"}, 2, ", or use fewer threads"),
+        ({"C": [0.1, 1.0]}, 2, ", or use fewer values of C"),
+        ({"solver": "ocas", "C": [0.1, 1.0]}, 2, ", or use fewer values of C or threads"),
         ({"resident": 0.5}, 1, ", or give a smaller resident"),
         ({"solver": "ocas", "cut_groups": 9}, 2, ", or use fewer threads, or give a smaller cut_groups"),
     ],

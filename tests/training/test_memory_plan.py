@@ -135,12 +135,19 @@ def test_too_little_is_refused_with_the_sum_and_the_sum_would_do(work, options):
     message = str(caught.value)
     assert caught.value.exit_code == 6
     assert "allowed are 100 MB" in message
-    advice = "; allow more (memory)" + (", or use fewer threads" if work.threads > 1 else "")
-    assert message.endswith(advice)
+    with pytest.raises(MemoryBudgetError) as alone:
+        divide(changed(work, threads=1), options, 100 * MB)
+    helps = alone.value.needed < caught.value.needed
+    assert message.endswith("; allow more (memory)" + (", or use fewer threads" if helps else ""))
+    assert helps == (work.threads > 1 and options is not STREAMED)
     own = ("lanes", "resident rows") if options is STREAMED else ("sums of a pass", "cuts")
     for name in ("Python and libraries", "weights", "blocks being read", "row vectors", *own):
         assert name in message
     named = parse_size(message.split("training needs ")[1].split(" of memory")[0].replace("bytes", ""))
+    parts = message.partition(": ")[2].partition(";")[0].split(" + ")
+    sizes = [parse_size(" ".join(part.split()[-2:]).replace(" bytes", "")) for part in parts]
+    assert parts[-1].startswith("reserve ")
+    assert sum(sizes) == pytest.approx(named, rel=0.01)
     assert fewest(work, options) <= named * 1.01
     divide(work, options, int(named * 1.01))
 

@@ -71,8 +71,9 @@ def test_as_text_and_json(store):
     assert set(record) >= {"n_rows", "pass_bytes", "seconds_per_pass", "expected_passes", "budget", "threads"}
     lines = planned.lines()
     assert lines[0].startswith("300 rows, 40 features")
-    assert len(lines) == len(planned.items) + 4
-    assert "of 1 GB allowed" in lines[-3]
+    assert len(lines) == len(planned.items) + 5
+    assert "of 1 GB allowed" in lines[-4]
+    assert lines[-3].split() == ["reserve", "50", "MB", "5", "%", "of", "that,", "not", "planned"]
 
 
 def test_the_time_is_a_range_where_the_solver_works_as_much_as_the_rows_need(store):
