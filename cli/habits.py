@@ -228,6 +228,7 @@ def explained(args: Sequence[str], habits: Mapping[str, Habit]) -> str | None:
     """What to write in place of the options of other programs in a command line; None if there are none."""
     if "-s" in habits:
         habits = {**habits, "-s": Habit(_type(_types_of(args)))}
+    free_bias = "-B" in args and "-R" in args  # one option of this program for both
     answers: list[str] = []
     weights: list[tuple[str, str]] = []
     rest = iter(args)
@@ -238,13 +239,16 @@ def explained(args: Sequence[str], habits: Mapping[str, Habit]) -> str | None:
             continue
         if habits is not PREDICTING and re.fullmatch(r"-w.+", each):
             weights.append((f"{each} {(value := next(rest, ''))}", f"{each[2:]}:{value}"))
-        elif each in habits:
+        elif each in habits and not (each == "-R" and free_bias):
             value = next(rest, "") if habits[each].has_value else ""
-            answers.append(_written(f"{each} {value}".rstrip(), habits[each].answer(value)))
+            typed, answer = f"{each} {value}".rstrip(), habits[each].answer(value)
+            if each == "-B" and free_bias:
+                typed, answer = f"{typed} -R", habits["-R"].answer("")
+            answers.append(_written(typed, answer))
     if weights:
-        typed = " ".join(typed for typed, _ in weights)
+        given = " ".join(typed for typed, _ in weights)
         ours = f"--class-weight {','.join(weight for _, weight in weights)}"
-        answers.append(_written(typed, Answer(ours)))
+        answers.append(_written(given, Answer(ours)))
     if not answers:
         return None
     return f"options of another program: {'; '.join(answers)}"
