@@ -44,7 +44,8 @@ BadLines = Annotated[
     option(
         KINDS["bad_lines"],
         metavar="stop|skip",
-        help="Stop at a malformed line (by default), or put it into STORE.rejected and go on.",
+        help="Stop at a malformed line (by default), or put it into STORE.rejected (of train: only with "
+        "--store) and go on.",
         heading=TEXT,
     ),
 ]

@@ -157,9 +157,12 @@ def dropped_zeros(count: int, value_type: str) -> str:
 def find_warnings(report: ConvertReport) -> Iterator[str]:
     """Sentences about a finished conversion."""
     if report.bad_lines:
-        where = report.rejected and f"they are in {report.rejected}"
-        keep = f"keep the store ({parameter('store')}), and they are kept next to it"
-        yield f"{report.bad_lines} bad lines were left out; {where or keep}"
+        one = report.bad_lines == 1
+        left_out = "1 bad line was left out" if one else f"{report.bad_lines} bad lines were left out"
+        those = "it is" if one else "they are"
+        where = report.rejected and f"{those} in {report.rejected}"
+        keep = f"keep the store ({parameter('store')}), and {those} kept next to it"
+        yield f"{left_out}; {where or keep}"
     if report.explicit_zeros:
         dropped = dropped_zeros(report.explicit_zeros, report.value_type)
         yield f"{dropped}; they count for the number of columns"

@@ -124,7 +124,8 @@ class TrainOptions(ResolvedOptions):
         ("auto", *SOLVERS),
         "auto",
         Role.IDENTITY,
-        "Algorithm; auto is the first of the others that takes the problem and all options.",
+        "Algorithm; auto is the first of the others that takes the problem and all options; for the nu problems "
+        "ocas comes first.",
         heading=SOLVER_HEADING,
     )
     kernel: str = name_option(

@@ -220,7 +220,9 @@ def test_options_of_reading_are_those_of_convert(scratch, tmp_path):
 def test_bad_lines_that_are_not_kept_are_said(scratch, tmp_path):
     text = tmp_path / "bad.svm"
     text.write_text("1 1:1\n-1 2:1\nno\n")
-    with pytest.warns(UserWarning, match=r"^1 bad lines were left out; keep the store \(store\)"):
+    with pytest.warns(
+        UserWarning, match=r"^1 bad line was left out; keep the store \(store\), and it is kept"
+    ):
         ooc_svm.train(text, bad_lines="skip")
 
 
