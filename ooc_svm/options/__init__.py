@@ -124,8 +124,8 @@ class TrainOptions(ResolvedOptions):
         ("auto", *SOLVERS),
         "auto",
         Role.IDENTITY,
-        "Algorithm; auto is the first of the others that takes the problem and all options; for the nu problems "
-        "ocas comes first.",
+        "Algorithm; auto is the first of the others that takes the problem and all options; for the nu "
+        "problems ocas comes first.",
         heading=SOLVER_HEADING,
     )
     kernel: str = name_option(
@@ -385,11 +385,21 @@ class TrainOptions(ResolvedOptions):
         objections = [objection(name, rules) for name in (auto if self.solver == "auto" else [self.solver])]
         if all(objections):
             if self.solver == "auto":
-                objections += self._objection_by_kernel(rules)
+                given = self._without_defaults(rules)
+                objections = [objection(name, given) for name in auto] + self._objection_by_kernel(given)
             found = "; ".join(dict.fromkeys(filter(None, objections)))
             if self.solver == "auto":
                 raise UsageError(f"no solver takes all of the options: {found}")
             raise UsageError(f"{found}, not {self.solver!r}")
+
+    def _without_defaults(self, rules: list[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:
+        """The rules, but those of a loss or a bias that is a default and not the only thing in the way."""
+        for name in ("loss", "bias"):
+            value = getattr(self, f"resolved_{name}")
+            others = [rule for rule in rules if rule[0] != f"{name} {value!r}"]
+            if getattr(self, name) is None and all(objection(solver, others) for solver in SOLVERS):
+                rules = others
+        return rules
 
     def _objection_by_kernel(self, rules: list[tuple[str, list[str]]]) -> list[str]:
         """What the kernel is for, where some solver would take the run with another one."""

@@ -307,6 +307,18 @@ def test_no_solver_because_of_the_kernel(options: dict[str, object], names_kerne
     assert (f"kernel '{kernel}' is for the solvers" in str(error.value)) is names_kernel
 
 
+def test_no_solver_because_of_a_default(small: SmallData) -> None:
+    """A default is named only if another value would do."""
+    _, error = run("train", small.store, "--kernel", "rbf", "--prune", "0.1", code=2)
+    assert "--prune is for the solvers " in error
+    assert "; kernel 'rbf' is for the solvers " in error
+    assert "bias" not in error
+    with pytest.raises(UsageError, match=r"sparse_cuts is for .*; bias 'penalized' is for "):
+        TrainOptions(kernel="rbf", sparse_cuts=True)
+    with pytest.raises(UsageError, match="bias 'none' is for "):
+        TrainOptions(kernel="rbf", sparse_cuts=True, prune=0.1, bias="none")
+
+
 def test_values_are_no_classes(tmp_path: Path) -> None:
     text, store = tmp_path / "r.svm", tmp_path / "r.zarr"
     text.write_text("0.5 1:1\n0.5 2:1\n2 1:1\n")
