@@ -31,6 +31,7 @@ _EXACT = 2**53
 _LARGEST_COUNT = 2**63 - 1
 _MOST_THREADS = 4096
 _LEAST_SIZE = 10**6  # Bytes of memory below which a unit was forgotten
+_MANY_GIGABYTES = 100  # A number without a unit that is as large is meant as megabytes
 
 
 class Complaint(Exception):
@@ -188,7 +189,8 @@ def _read_size(value: Any) -> str | int:
     size = str(value) if isinstance(value, str) else int(value)
     n_bytes = parse_size(size)
     if n_bytes < _LEAST_SIZE:
-        example = f"{size}GB" if str(size).isdecimal() and n_bytes else "600MB"
+        unit = "GB" if n_bytes < _MANY_GIGABYTES else "MB"
+        example = f"{size}{unit}" if str(size).isdecimal() and n_bytes else "600MB"
         raise Complaint(f"{shown(value)} is {format_size(n_bytes)}, too little; write for example {example}")
     return size
 

@@ -274,6 +274,8 @@ class OocNuSVC(OocSVC):
     ----------
     classes_ : ndarray of shape (n_classes,)
         The labels.
+    multilabel_ : bool
+        Whether rows have sets of labels.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Weights of the features, of a linear kernel.
     intercept_ : ndarray of shape (1,) or (n_classes,)

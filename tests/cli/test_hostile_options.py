@@ -166,6 +166,7 @@ def test_an_address_is_no_path_of_the_library(call, path, nothing_done):
     ("typed", "said"),
     [
         ("2", "'2' is 2 bytes, too little; write for example 2GB"),
+        ("600", "'600' is 600 bytes, too little; write for example 600MB"),
         ("0", "'0' is 0 bytes, too little; write for example 600MB"),
         ("2KB", "'2KB' is 2 kB, too little; write for example 600MB"),
     ],
