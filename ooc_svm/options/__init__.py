@@ -386,7 +386,7 @@ class TrainOptions(ResolvedOptions):
         if all(objections):
             if self.solver == "auto":
                 given = self._without_defaults(rules)
-                objections = [objection(name, given) for name in auto] + self._objection_by_kernel(given)
+                objections = [*(objection(name, given) for name in auto), *self._objection_by_kernel(given)]
             found = "; ".join(dict.fromkeys(filter(None, objections)))
             if self.solver == "auto":
                 raise UsageError(f"no solver takes all of the options: {found}")
