@@ -203,7 +203,7 @@ class _Reader:
         """The descriptions of the arrays; each array must start where the one before it ends."""
         if not isinstance(described, list):
             self._damaged("the header does not list the arrays")
-        entries: list[_Entry] = []
+        entries: dict[str, _Entry] = {}
         offset = 0
         for number, item in enumerate(described):
             fields = item if isinstance(item, dict) else {}
@@ -217,16 +217,16 @@ class _Reader:
                 and all(_is_count(length) for length in shape)
                 and _is_count(fields.get("crc32c"))
                 and fields.get("offset") == offset
-                and all(entry.name != name for entry in entries)
+                and name not in entries
             )
             if not valid:
                 self._damaged(f"the description of array {number} in the header is wrong")
             entry = _Entry(str(name), str(dtype), tuple(shape or ()), offset, fields["crc32c"])
             if offset + entry.nbytes > self._size:
                 self._damaged(f"array {entry.name[:80]!r} does not fit a file of {self._size} bytes")
-            entries.append(entry)
+            entries[entry.name] = entry
             offset = _aligned(offset + entry.nbytes)
-        return entries
+        return list(entries.values())
 
     def _read_array(self, entry: _Entry, base: int) -> AnyArray:
         if any(self._take(base + entry.offset - self._position)):
