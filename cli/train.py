@@ -119,7 +119,7 @@ def train(
     --multilabel, --bad-lines and --max-bad-lines are for text only. A model of this program at the place of
     MODEL is replaced.
     """
-    if len(data) > 1 and data[-1] != "-" and not os.path.lexists(data[-1]):
+    if len(data) > 1 and data[-1] != "-" and address_of(data[-1]) is None and not os.path.lexists(data[-1]):
         raise UsageError(f"{data[-1]} does not exist; if it is to be the model, name it by -o {data[-1]}")
     output = default_model(data) if output is None else output
     checkpoint = options["checkpoint"]

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 from helpers.object_places import Place
 from helpers.object_server import Request
+from typer.testing import CliRunner
 
 import ooc_svm
+from ooc_svm import load_model
+from ooc_svm.cli.app import app
 from ooc_svm.errors import DamageError, InputError
 from ooc_svm.store import open_store
 from ooc_svm.system.object_files import ObjectReader
@@ -127,3 +130,13 @@ def test_an_object_that_is_replaced_while_it_is_read(place: Place, text: bytes, 
         reader.read(1000)
     assert raised.value.exit_code == 4
     reader.close()
+
+
+def test_the_command_trains_on_several_texts(place: Place, text: bytes, tmp_path: Path):
+    lines = text.splitlines(keepends=True)
+    for name, part in (("a.svm", lines[:700]), ("b.svm", lines[700:])):
+        place.put(name, b"".join(part))
+    command = ["train", place / "a.svm", place / "b.svm", "-o", str(tmp_path / "m"), "--quiet"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.stderr
+    assert load_model(tmp_path / "m").report["n_rows"] == len(lines)
