@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection
 from typing import Any, BinaryIO
 
-from ooc_svm.cli.paths import check_no_folder, check_target, check_text_target, place_of
+from ooc_svm.cli.paths import check_file_target, check_no_folder, check_target, check_text_target, place_of
 from ooc_svm.errors import UsageError
 
 
@@ -17,16 +17,7 @@ def check_json_target(path: str) -> None:
     lies in a store, or is a folder.
     StorageError if the folder or the file cannot be written.
     """
-    from ooc_svm.system.files import check_writable, exists, open_to_read
-
-    check_target(path)
-    check_no_folder(path)
-    check_writable(path)
-    if exists(path):
-        with open_to_read(path) as file:
-            start = file.read(1)
-        if start not in (b"", b"{"):
-            raise UsageError(f"{path}: is not a JSON file, so it is not replaced; choose another name")
+    check_file_target(path, "JSON", b"{")
 
 
 def check_csv_target(path: str, others: Collection[str | None]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from ooc_svm.errors import DamageError, InputError, UsageError, parameter
 from ooc_svm.parameters import Complaint, Kind
 from ooc_svm.system.address import address_of, located
-from ooc_svm.system.files import is_same_file
+from ooc_svm.system.files import check_writable, exists, is_same_file, read_head
 from ooc_svm.system.recognition import MODEL, STATE, check_outside_stores, first_bytes, is_zarr, known_kind
 
 # Bytes that are looked at of a file that text would replace; how a row of SVMlight text begins, perhaps
@@ -91,6 +91,15 @@ def check_no_folder(path: str) -> None:
     """Refuse a folder in the way of a file: UsageError."""
     if address_of(path) is None and os.path.isdir(path):
         raise UsageError(f"{path}: is a folder, and a file is to be written; choose another name")
+
+
+def check_file_target(path: str, kind: str, start: bytes) -> None:
+    """Refuse a path where no file can be written, or where a file lies that begins in another way."""
+    check_target(path)
+    check_no_folder(path)
+    check_writable(path)
+    if exists(path) and read_head(path, len(start)) not in (b"", start):
+        raise UsageError(f"{path}: is no {kind} file, so it is not replaced; choose another name")
 
 
 def check_text_target(path: str) -> None:

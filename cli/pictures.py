@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ooc_svm.cli.format import short
+from ooc_svm.cli.paths import check_file_target
 from ooc_svm.cli.runs import RunReport
 from ooc_svm.errors import UsageError, parameter
 
@@ -65,11 +66,9 @@ class Picture:
 def check_picture_target(path: str) -> None:
     """Refuse, before any work, a path where no picture can be written or another file would be lost.
 
-    UsageError if the ending is of no kind of picture, the file there is no picture of it, or Matplotlib is
-    missing. StorageError if the folder or the file cannot be written.
+    UsageError if the ending is of no kind of picture, Matplotlib is missing, or the path is a folder, lies in
+    a store or is a file that is no picture of this kind. StorageError if nothing can be written there.
     """
-    from ooc_svm.system.files import check_writable, exists, open_to_read
-
     start = STARTS.get(_ending(path))
     if start is None:
         raise UsageError(f"{parameter('output')} must end with .png, .svg or .html, not {path!r:.82}")
@@ -80,14 +79,7 @@ def check_picture_target(path: str) -> None:
             "pictures are drawn by Matplotlib, which is missing: pip install 'ooc-svm[plot]', or leave "
             f"{parameter('output')} out for a table"
         ) from None
-    check_writable(path)
-    if exists(path):
-        with open_to_read(path) as file:
-            found = file.read(len(start))
-        if found not in (b"", start):
-            raise UsageError(
-                f"{path}: is no {_ending(path)[1:]} file, so it is not replaced; choose another name"
-            )
+    check_file_target(path, _ending(path)[1:], start)
 
 
 def write_picture(picture: Picture, path: str) -> None:

@@ -65,3 +65,17 @@ def test_a_folder_in_the_way_of_results(small: SmallData, tmp_path: Path) -> Non
     ):
         _, err = run(*command, tmp_path, code=2)
         assert "is a folder, and a file is to be written; choose another name" in err
+
+
+def test_pictures_replace_no_folder_and_are_not_written_into_a_store(
+    small: SmallData, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    run("train", small.store, "-o", tmp_path / "m", "--quiet")
+    (tmp_path / "a.png").mkdir()
+    _, err = run("report", tmp_path / "m", "-o", tmp_path / "a.png", code=2)
+    assert "is a folder, and a file is to be written; choose another name" in err
+    run("convert", small.text, "-o", tmp_path / "s.zarr", "--quiet")
+    _, err = run("report", tmp_path / "m", "-o", tmp_path / "s.zarr" / "a.png", code=2)
+    assert "s.zarr" in err
+    assert not (tmp_path / "s.zarr" / "a.png").exists()
