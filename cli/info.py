@@ -248,7 +248,7 @@ def describe_model(model: Model, facts: dict[str, Any], path: str) -> str:
         if tuning := report.get("tuning"):
             parts.append(comparison(tuning))
         return "\n\n".join(parts)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DamageError(
             f"{path}: the report in this model is malformed; use another copy or train again"
         ) from error

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -160,7 +160,7 @@ def _number(facts: Mapping[str, Any], name: str) -> Any:
     """A finite number that is not negative; None where there is none."""
     value: Any = facts.get(name)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number and 0 <= value < math.inf else None
+    return value if is_number and 0 <= value <= sys.float_info.max else None
 
 
 def _names(paths: Sequence[str]) -> list[str]:

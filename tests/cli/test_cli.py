@@ -15,7 +15,7 @@ from helpers.train_data import make_anndata
 from typer.testing import CliRunner
 
 from ooc_svm.cli.app import app
-from ooc_svm.model.file import load_model
+from ooc_svm.model.file import load_model, save_model
 
 COMMANDS = typer.main.get_command(app).commands
 TRAINING = (
@@ -427,6 +427,13 @@ def test_missing_and_foreign_things(small: SmallData, tmp_path: Path, model: Pat
     run("predict", small.text, small.test, code=4)
     run("evaluate", model, small.test, "--metric", "beauty", code=2)
     run("convert", small.text, "-o", small.store, code=2)
+
+
+def test_a_model_whose_report_has_a_number_beyond_floats(model: Path, tmp_path: Path) -> None:
+    other = load_model(model)
+    other.report["bytes_read"] = 10**400
+    save_model(other, tmp_path / "m")
+    assert "the report in this model is malformed" in run("info", tmp_path / "m", code=4)[1]
 
 
 def test_a_damaged_chunk_is_named(small: SmallData, tmp_path: Path) -> None:

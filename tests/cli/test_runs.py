@@ -156,6 +156,8 @@ def test_names_mean_nothing_to_a_page_or_a_picture(reports: list[Path], tmp_path
         '{"history": [{"pass": "3"}], "passes": 3}',
         '{"history": [{"pass": NaN, "seconds": 1, "bytes_read": 1, "relative_gap": 1}], "passes": 3}',
         '{"history": [{"pass": 1, "seconds": 1, "bytes_read": 1, "relative_gap": 1}]}',
+        '{"history": [{"pass": 1, "seconds": 1, "bytes_read": 1%s, "relative_gap": 1}], "passes": 1}'
+        % ("0" * 400),
         "[" * 100_000,
         "\x00\xff",
     ],
