@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy.typing as npt
@@ -35,10 +36,13 @@ _CHARACTER_BYTES = 4
 
 
 class FrameCopies:
-    """Copies ``obs`` and ``var`` to a store; `left_out` are columns of a kind that cannot be kept."""
+    """Copies ``obs`` and ``var`` to a store; `left_out` are columns of a kind that cannot be kept.
 
-    def __init__(self, tree: Tree, writer: AnnDataWriter) -> None:
-        self._tree, self._writer = tree, writer
+    `check_step` refuses arrays by their name and the bytes that are decoded at once.
+    """
+
+    def __init__(self, tree: Tree, writer: AnnDataWriter, check_step: Callable[[str, int], None]) -> None:
+        self._tree, self._writer, self._check_step = tree, writer, check_step
         self.left_out: list[str] = []
 
     def copy(self, name: str, length: int) -> list[str]:
@@ -88,6 +92,7 @@ class FrameCopies:
                 f"{source} of {self._tree.location} has {array.length} entries for {length}; "
                 "the file is damaged"
             )
+        self._check_step(source, array.step * array.dtype.itemsize)
         copy = self._writer.array(target, array.dtype)
         for start in range(0, array.length, CHUNK_ROWS):
             entries = array.read(start, min(start + CHUNK_ROWS, array.length))

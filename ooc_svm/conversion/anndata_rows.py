@@ -83,18 +83,21 @@ def _is_plain(name: str | None) -> bool:
 class MatrixBlocks:
     """Blocks of the rows of a matrix; ``elements`` is the size of a block, ``zeros`` counts what was dropped.
 
+    `spare_bytes` is memory that nothing else uses: larger chunks and longer rows are decoded in it.
     `bytes_done` is what was read so far, of `total_bytes`, both as decoded.
     """
 
-    def __init__(self, tree: Any, layout: Layout, dtype: str, elements: int) -> None:
+    def __init__(self, tree: Any, layout: Layout, dtype: str, elements: int, spare_bytes: int = 0) -> None:
         self._tree, self._layout, self._dtype = tree, layout, np.dtype(dtype)
         self._elements = elements
+        # Two arrays are decoded at a time; a chunk is there as stored and as decoded.
+        self._most_bytes = 64 * elements + spare_bytes // 4
         self.zeros = self.bytes_done = 0
         if layout.encoding == "array":
             self._matrix = tree.matrix(layout.name)
             n, d = self._matrix.shape
             self.total_bytes = n * d * self._matrix.dtype.itemsize
-            self._check_step(self._matrix.step * d * self._matrix.dtype.itemsize)
+            self.check_step(layout.name, self._matrix.step * d * self._matrix.dtype.itemsize)
             return
         names = ("indptr", "indices", "data")
         self._pointers, self._ids, self._data = (tree.array(f"{layout.name}/{name}") for name in names)
@@ -110,21 +113,16 @@ class MatrixBlocks:
             raise self._damage("has pointers, ids and values that do not fit each other")
         self._width = self._ids.dtype.itemsize + self._data.dtype.itemsize
         self.total_bytes = self._ids.length * self._width
-        for array in (self._ids, self._data):
-            self._check_step(array.step * array.dtype.itemsize)
+        for array in (self._pointers, self._ids, self._data):
+            self.check_step(layout.name, array.step * array.dtype.itemsize)
 
-    @property
-    def _most_bytes(self) -> int:
-        return 64 * self._elements
-
-    def _check_step(self, nbytes: int) -> None:
-        """What is decoded at once must fit the memory."""
-        most = self._most_bytes
-        if nbytes > most:
+    def check_step(self, name: str, nbytes: int) -> None:
+        """What is decoded at once of an array of the file must fit the memory."""
+        if nbytes > self._most_bytes:
             raise MemoryBudgetError(
-                f"{self._layout.name} of {self._tree.location} has chunks of {format_size(nbytes)}, and "
-                f"{format_size(most)} are there for one: allow more ({parameter('memory')}), or write "
-                "the file with smaller chunks"
+                f"{name} of {self._tree.location} has chunks of {format_size(nbytes)}, and there are "
+                f"{format_size(self._most_bytes)} for one: allow more ({parameter('memory')}), or write the "
+                "file with smaller chunks"
             )
 
     def _check_row(self, row: int, n_values: int) -> None:

@@ -102,7 +102,7 @@ class _Conversion:
     def run(self, started: float) -> ConvertReport:
         options, layout = self._options, self._layout
         plan = self._plan()
-        blocks = MatrixBlocks(self._tree, layout, options.dtype, plan.block_elements)
+        blocks = MatrixBlocks(self._tree, layout, options.dtype, plan.block_elements, plan.held_bytes)
         scratch = Scratch(options.output)
         threads = plan.write_threads
         with (
@@ -114,7 +114,7 @@ class _Conversion:
             if plan.reorder_bytes:
                 scratch.make()
             self._copy_rows(blocks, writer, scratch.path, plan.reorder_bytes)
-            frames = FrameCopies(self._tree, writer)
+            frames = FrameCopies(self._tree, writer, blocks.check_step)
             columns = frames.copy("obs", layout.n_rows)
             frames.copy("var", layout.n_features)
             n_bytes = writer.commit(layout.n_features, self._source())

@@ -110,7 +110,7 @@ def test_round_trip(lengths, form, dtype, elements, rows):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda descriptor: None)
         patch.setattr(anndata_rows, "_BLOCK_ROWS", rows)
-        patch.setattr(MatrixBlocks, "_check_step", lambda self, nbytes: None)
+        patch.setattr(MatrixBlocks, "check_step", lambda self, name, nbytes: None)
         patch.setattr(MatrixBlocks, "_check_row", lambda self, row, n_values: None)
         source = write(anndata.AnnData(FORMS[form](matrix)), Path(folder, "a.h5ad"))
         tree = Hdf5Tree(source)
@@ -327,7 +327,19 @@ class TestDamage:
 
     def test_chunks_that_do_not_fit(self, source, monkeypatch):
         monkeypatch.setattr(conversion_plan, "_BYTES_PER_ELEMENT", 1 << 24)
-        self.refused(source, MemoryBudgetError, "has chunks of .*allow more")
+        self.refused(source, MemoryBudgetError, "has chunks of .*allow more", memory="600MB")
+
+    @pytest.mark.parametrize("name", ["X/indptr", "obs/depth", "obs/cell_type/codes"])
+    def test_chunks_longer_than_their_array_that_do_not_fit(self, source, name, tmp_path):
+        with h5py.File(source, "r+") as file:
+            values, attributes = file[name][:], dict(file[name].attrs)
+            del file[name]
+            chunk = (150_000_000 // values.itemsize,)
+            file.create_dataset(name, data=values, maxshape=(None,), chunks=chunk, compression="lzf")
+            file[name].attrs.update(attributes)
+        named = "X" if name == "X/indptr" else name
+        self.refused(source, MemoryBudgetError, f"^{named} of .* has chunks of 150 MB", memory="600MB")
+        ooc_svm.convert(source, tmp_path / "out.zarr", memory="3GB")
 
 
 def test_without_the_package_for_hdf5(tmp_path, monkeypatch):

@@ -53,7 +53,7 @@ class TestSciPy:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(conversion_plan, "_BYTES_PER_ELEMENT", (8 << 20) // per_block)
             patch.setattr(anndata_rows, "_BLOCK_ROWS", 7)
-            patch.setattr(anndata_rows.MatrixBlocks, "_check_step", lambda self, nbytes: None)
+            patch.setattr(anndata_rows.MatrixBlocks, "check_step", lambda self, name, nbytes: None)
             patch.setattr(anndata_rows.MatrixBlocks, "_check_row", lambda self, row, n_values: None)
             report = ooc_svm.convert(tmp_path / "x.npz", output, labels_file=labels)
         assert report.explicit_zeros == 1
@@ -140,10 +140,9 @@ class TestSciPy:
         assert matrix[0].nnz > 2
         sp.save_npz(tmp_path / "x.npz", matrix)
         monkeypatch.setattr(conversion_plan, "_BYTES_PER_ELEMENT", 8 << 20)
-        monkeypatch.setattr(anndata_rows.MatrixBlocks, "_check_step", lambda self, nbytes: None)
-        monkeypatch.setattr(anndata_rows.MatrixBlocks, "_most_bytes", 40)
+        monkeypatch.setattr(anndata_rows.MatrixBlocks, "check_step", lambda self, name, nbytes: None)
         message = (
-            r"row \d+, from 0, of the matrix of .*x.npz has \d+ stored values, .*for 2 at once: allow more"
+            r"row \d+, from 0, of the matrix of .*x.npz has \d+ stored values, .*for 3 at once: allow more"
         )
         refused(output, MemoryBudgetError, message, tmp_path / "x.npz", labels_file=labels)
 
