@@ -68,8 +68,11 @@ def commit(
     `label_names` are those of labels that are names. The manifest keeps where the rows came from; only
     `created` differs between two runs.
     """
-    rejected = None if reject_file is None else _publish(reject_file, options.rejected, counts.bad_lines)
+    rejected: AnyPath | None = None
+    before = None if reject_file is None else _set_aside(options.rejected, reject_file)
     try:
+        if reject_file is not None:
+            rejected = _publish(reject_file, options.rejected, counts.bad_lines)
         provenance = {
             "sources": [asdict(each) for each in inputs],
             "options": {name: getattr(options, name) for name in _RECORDED_OPTIONS},
@@ -79,7 +82,9 @@ def commit(
         }
         written = writer.commit(n_features=counts.n_features, provenance=provenance, label_names=label_names)
     except BaseException:
-        if rejected is not None:
+        if before is not None:
+            os.replace(before, options.rejected)
+        elif rejected is not None:
             remove_file(rejected)
         raise
     return make_report(written, counts, meter, rejected)
@@ -101,6 +106,13 @@ def _is_rejected(target: AnyPath) -> bool:
     with storage_errors("reading", target, "check permissions"), open(target, "rb") as file:
         line = file.readline(_LONGEST_NOTE)
     return not line or REJECTED.match(line) is not None
+
+
+def _set_aside(target: AnyPath, reject_file: Path) -> Path | None:
+    """Move the bad lines of the store that is replaced to the scratch folder; None if there are none."""
+    if isinstance(target, Address) or status_of(target) is None:
+        return None
+    return target.rename(reject_file.with_name("rejected-before"))
 
 
 def _publish(reject_file: Path, target: AnyPath, n_lines: int) -> AnyPath | None:

@@ -22,6 +22,7 @@ from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.errors import InputError, StorageError, UsageError
 from ooc_svm.store import verify_store
 from ooc_svm.system import private_folders
+from ooc_svm.system.folders import Building
 from ooc_svm.text.writer import format_rows
 
 pytestmark = pytest.mark.fault
@@ -192,6 +193,23 @@ def test_no_room_for_the_bad_lines(tmp_path):
         assert list(disk.iterdir()) == []
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.parametrize("new", ["1 1:1\n", "1 1:1\nother words\n"])
+def test_a_store_that_stays_keeps_its_bad_lines(tmp_path, monkeypatch, new):
+    def full(self):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    text, target = tmp_path / "a.svm", tmp_path / "a.zarr"
+    text.write_text("1 1:1\n-1 2:1\nwords\n")
+    bad = convert(text, target, bad_lines="skip").rejected.read_bytes()
+    text.write_text(new)
+    monkeypatch.setattr(Building, "publish", full)
+    with pytest.raises(StorageError, match="No space left"):
+        convert(text, target, bad_lines="skip", overwrite=True)
+    assert n_rows_of(target) == 2
+    assert (tmp_path / "a.zarr.rejected").read_bytes() == bad
+    assert {path.name for path in tmp_path.iterdir()} == {"a.svm", "a.zarr", "a.zarr.rejected"}
 
 
 def test_two_conversions_to_one_target(tmp_path):
