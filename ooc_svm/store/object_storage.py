@@ -19,6 +19,7 @@ import numpy as np
 from ooc_svm.errors import DamageError
 from ooc_svm.store.chunk_cache import ChunkCache
 from ooc_svm.store.layout import CATEGORIES, MANIFEST, METADATA
+from ooc_svm.store.metadata import LARGEST_METADATA
 from ooc_svm.store.storage import READ_ADVICE, Bytes, FileVersion, MissingError, NewBytes, new_bytes
 from ooc_svm.system.address import Address, AnyPath
 from ooc_svm.system.objects import Bucket, MissingObject, ObjectVersion
@@ -277,12 +278,12 @@ class ObjectStorage:
         if key not in self._small:
             if key.rpartition("/")[2] not in _METADATA:
                 return None
-            self._small[key] = self._read_small(key)
+            self._small[key] = self._read_small(key, LARGEST_METADATA + 1)  # a byte more is refused later
         return self._small[key]
 
-    def _read_small(self, key: str) -> memoryview | None:
+    def _read_small(self, key: str, stop: int | None = None) -> memoryview | None:
         try:
-            content = self._bucket.read(self._key(key))
+            content = self._bucket.read(self._key(key), 0, stop)
         except MissingObject:
             return None
         self._count(content)
