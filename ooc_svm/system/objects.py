@@ -352,7 +352,9 @@ class Bucket:
             try:
                 self._ask("removing", some[0], lambda some=some: self._library.delete(self._store, some))  # type: ignore[misc]
             except MissingObject:
-                continue
+                if len(some) > 1:  # some clients stop at the first one that is not there
+                    for key in some:
+                        self.remove([key])
 
     def check_writable(self, key: str) -> None:
         """Write and remove a small object next to a key, to fail now rather than after hours."""

@@ -18,10 +18,14 @@ from helpers.object_places import SMALL, Place, same_models, train, write_small
 from helpers.object_server import Proxy, Request, environment
 
 import ooc_svm
-from ooc_svm.errors import InputError, StorageError, UsageError
+from ooc_svm.errors import DamageError, InputError, StorageError, UsageError
 from ooc_svm.store import open_store
+from ooc_svm.store.metadata import LARGEST_METADATA
 from ooc_svm.store.object_storage import PACK
 from ooc_svm.store.verify import verify_store
+from ooc_svm.system import objects
+from ooc_svm.system.address import Address
+from ooc_svm.system.objects import Bucket
 
 MOST_TO_OPEN = 6
 
@@ -37,6 +41,35 @@ def test_opening_takes_a_handful_of_requests(place: Place, stored: str):
         store = open_store(stored)
     assert len(store.blocks) > 10
     assert 2 <= len(found) <= MOST_TO_OPEN, found
+
+
+def test_of_metadata_that_are_too_large_no_more_is_read(place: Place, monkeypatch):
+    place.put("rows.zarr/zarr.json", bytes(2 * LARGEST_METADATA))
+    sizes, read = [], Bucket.read
+
+    def measured(self, *arguments):
+        content = read(self, *arguments)
+        sizes.append(len(content))
+        return content
+
+    monkeypatch.setattr(Bucket, "read", measured)
+    with pytest.raises(DamageError, match=r"zarr.json is larger than 16 MiB: no metadata of Zarr"):
+        open_store(place / "rows.zarr")
+    assert max(sizes) == LARGEST_METADATA + 1
+
+
+@pytest.mark.parametrize("missing", [0, 150, 299])
+def test_all_is_removed_whatever_is_not_there(tmp_path: Path, monkeypatch, missing: int):
+    """By a client that stops at the first object that is not there."""
+    keys = [f"part/{number:03}" for number in range(300)]
+    for key in keys:
+        (tmp_path / key).parent.mkdir(exist_ok=True)
+        (tmp_path / key).touch()
+    (tmp_path / keys[missing]).unlink()
+    client = pytest.importorskip("obstore.store").LocalStore(tmp_path)
+    monkeypatch.setattr(objects, "_store_of", lambda *_: client)
+    Bucket(Address("gs", "bucket", "")).remove(keys)
+    assert list((tmp_path / "part").iterdir()) == []
 
 
 def test_a_pass_fetches_each_chunk_once(place: Place, stored: str):
