@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import RowBlock
 from ooc_svm.parameters import checks
 from ooc_svm.store.blocks import BlockBuffers, BlockSpan
+from ooc_svm.store.label_summary import RunCounter
 from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.store.reader import BUFFERS, INDEX, Column, Store, StoreParts
 
@@ -24,15 +25,20 @@ class LabelledStore(Store):
 
     def __init__(self, metadata: StoreMetadata, parts: StoreParts) -> None:
         self._every = Store(metadata, parts)
-        self._own_spans, self._numbers = self._counted()
+        self._own_spans, self._numbers, n_groups = self._counted()
         n_nonzeros = sum(span.n_nonzeros for span in self._own_spans)
         n_rows = metadata.n_rows - metadata.n_unlabelled
-        super().__init__(replace(metadata, n_rows=n_rows, n_nonzeros=n_nonzeros), parts)
+        own = replace(metadata, n_rows=n_rows, n_nonzeros=n_nonzeros, qid_groups=n_groups)
+        super().__init__(own, parts)
 
-    def _counted(self) -> tuple[tuple[BlockSpan, ...], list[int]]:
-        """The blocks, and the numbers that they have in the store; their memory is that of the whole ones."""
+    def _counted(self) -> tuple[tuple[BlockSpan, ...], list[int], int]:
+        """The blocks, the numbers that they have in the store, and how many groups there are.
+
+        The memory of a block is that of the whole one.
+        """
         spans: list[BlockSpan] = []
         numbers: list[int] = []
+        groups = RunCounter()
         for span in self._every.blocks:
             kept = self._kept(span)
             if not kept.any():
@@ -44,7 +50,9 @@ class LabelledStore(Store):
             stop = start + int(np.count_nonzero(kept))
             spans.append(BlockSpan(len(spans), start, stop, n_nonzeros, span.nbytes))
             numbers.append(span.index)
-        return tuple(spans), numbers
+            if self._every.parts.qid is not None:
+                groups.add(self._every.parts.qid.read(span.start, span.stop)[kept])
+        return tuple(spans), numbers, groups.n_runs
 
     def _kept(self, span: BlockSpan) -> npt.NDArray[np.bool_]:
         """Which rows of a block have a label."""

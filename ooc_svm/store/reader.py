@@ -18,7 +18,6 @@ from ooc_svm.errors import DamageError, InputError, UsageError, parameter
 from ooc_svm.parameters import LOCAL_PATH, SIZE, Kind, at_least, checks
 from ooc_svm.store.blocks import BlockBuffers, BlockSpan
 from ooc_svm.store.chunk_files import Elements
-from ooc_svm.store.encoded_chunks import EncodedChunks
 from ooc_svm.store.manifest import StoreMetadata
 from ooc_svm.store.metadata import ArrayInfo
 from ooc_svm.store.row_names import open_row_names
@@ -54,7 +53,7 @@ class Column(Protocol):
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """A column of numbers as it is stored, converted to ``dtype``."""
+    """A column of numbers as it is stored, converted to ``dtype``; of strings where that is object."""
 
     array: Elements
     dtype: npt.DTypeLike
@@ -457,15 +456,17 @@ class Store:
         return self._read_column("weight", self.parts.weight, start, stop)
 
     @cached_property
-    def _row_names(self) -> EncodedChunks | None:
-        return open_row_names(self.parts.storage, self.n_rows) if self.format_version is None else None
+    def _row_names(self) -> Column | None:
+        is_foreign = self.format_version is None
+        names = open_row_names(self.parts.storage, int(self.parts.block_rows[-1])) if is_foreign else None
+        return None if names is None else NumberColumn(names, object)
 
     @checks(start=INDEX, stop=INDEX)
     def read_row_names(self, start: int, stop: int) -> list[str] | None:
         """Names of the rows ``start <= i < stop``; None where rows are only numbered."""
         if not 0 <= start <= stop <= self.n_rows:
             raise UsageError(f"rows {start} to {stop} are not within the {self.n_rows} rows of {self.path}")
-        return None if self._row_names is None else self._row_names.read_strings(start, stop).tolist()
+        return None if self._row_names is None else self._entries(self._row_names, start, stop).tolist()
 
     def _entries(self, column: Column, start: int, stop: int) -> npt.NDArray[Any]:
         if self.blocks_ahead:

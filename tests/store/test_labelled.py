@@ -88,6 +88,8 @@ def test_they_are_left_out(tmp_path, matrix, kept, column):
         np.testing.assert_array_equal(labels, kept % 3)
     np.testing.assert_array_equal(store.read_labels(5, 23), labels[5:23])
     np.testing.assert_array_equal(store.read_qids(5, 23), (kept // 7)[5:23])
+    assert store.qid_groups == len(np.unique(kept // 7)) < len(np.unique(np.arange(N_ROWS) // 7))
+    assert store.read_row_names(2, 9) == [f"r{row}" for row in kept[2:9]]
     assert sum(store.labels.counts.values()) == len(kept)
     store.require_labels()
     numbers = [span.index for span in whole.blocks if np.isin(np.arange(span.start, span.stop), kept).any()]
