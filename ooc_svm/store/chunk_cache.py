@@ -150,6 +150,7 @@ def _lock(folder: Path) -> int:
                 raise
             continue
         try:
+            _sweep_unused(folder, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_SH)
             if os.path.samestat(os.fstat(descriptor), os.stat(folder / _LOCK)):
                 return descriptor
@@ -160,6 +161,15 @@ def _lock(folder: Path) -> int:
             raise
         os.close(descriptor)
     raise StorageError(f"{folder}: other runs remove it again and again; give the cache another folder")
+
+
+def _sweep_unused(folder: Path, lock: int) -> None:
+    """Remove the chunks that killed runs were writing, unless a run uses the folder."""
+    with suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(lock), os.stat(folder / _LOCK)):
+            for each in folder.glob(".*"):
+                each.unlink(missing_ok=True)
 
 
 def _folders(parent: Path) -> list[Path]:

@@ -51,6 +51,18 @@ def test_files_that_are_gone_count_nothing(tmp_path: Path, monkeypatch):
     assert (folder / "X.data.c.0").exists()
 
 
+def test_what_a_killed_run_left_is_removed_unless_another_run_is_there(tmp_path: Path):
+    folder = fill(tmp_path, OLD)
+    left = folder / ".X.data.c.2.99999.1"
+    in_use = ChunkCache(tmp_path, OLD, 10_000, 100_000)
+    left.write_bytes(bytes(2000))
+    ChunkCache(tmp_path, OLD, 10_000, 100_000)
+    assert left.exists()
+    del in_use
+    assert ChunkCache(tmp_path, OLD, 10_000, 100_000)._room == 10_000 - 7000
+    assert sorted(path.name for path in folder.iterdir()) == ["X.data.c.0", "X.data.c.1", "lock"]
+
+
 @pytest.mark.fault
 @pytest.mark.parametrize("step", ["listing", "counting", "locking", "removing"])
 def test_folders_that_are_gone_count_nothing(tmp_path: Path, monkeypatch, step: str):
