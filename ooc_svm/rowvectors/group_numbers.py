@@ -43,16 +43,15 @@ class GroupNumbers:
         most = max(self._memory_bytes // 2 // _NUMBER_BYTES, 1)
         n_buckets = -(-self._numbers.n_rows // most)
         for bucket in range(n_buckets):
-            numbers = np.concatenate([own[_buckets_of(own, n_buckets) == bucket] for own in self._slices()])
+            parts = []
+            for own in self._slices():
+                part = np.sort(own[_buckets_of(own, n_buckets) == bucket])
+                _check_sorted(part, source)  # now: a number that is repeated often would fill the memory
+                parts.append(part)
+            numbers = np.concatenate(parts)
+            del parts
             numbers.sort()
-            repeated = numbers[1:] == numbers[:-1]
-            if repeated.any():
-                number = numbers[int(np.argmax(repeated))]
-                raise InputError(
-                    f"{source}: rows of the group qid:{number} are in several places; "
-                    "rows of a group must follow one another: sort the rows by qid, or convert with "
-                    f"{parameter('group', True)}"
-                )
+            _check_sorted(numbers, source)
 
     def close(self) -> None:
         """Release the numbers."""
@@ -61,6 +60,17 @@ class GroupNumbers:
     def _slices(self) -> Iterator[Int64Array]:
         for start, stop in row_slices(self._numbers.n_rows):
             yield self._numbers.read(start, stop)
+
+
+def _check_sorted(numbers: Int64Array, source: str) -> None:
+    """Raise InputError if a number is twice among sorted ones."""
+    repeated = numbers[1:] == numbers[:-1]
+    if repeated.any():
+        raise InputError(
+            f"{source}: rows of the group qid:{numbers[int(np.argmax(repeated))]} are in several places; "
+            "rows of a group must follow one another: sort the rows by qid, or convert with "
+            f"{parameter('group', True)}"
+        )
 
 
 def _buckets_of(numbers: Int64Array, n_buckets: int) -> npt.NDArray[np.uint64]:
