@@ -223,7 +223,9 @@ class TextInput:
         except StorageError:
             raise
         except OSError as error:
-            raise StorageError(f"{self.name}: reading failed at byte {place}: {error.strerror}") from error
+            raise StorageError(
+                f"{self.name}: reading failed at byte {place}: {error.strerror}; check the disk"
+            ) from error
         self.bytes_read += n_bytes
         self._ended = n_bytes == 0
         return n_bytes
@@ -247,7 +249,9 @@ class TextInput:
         while len(head) < MAGIC_BYTES and (data := self._read_raw(MAGIC_BYTES - len(head))):
             head += data
         if not head:
-            raise InputError(f"{self.name}: the file is empty" if self.state else "standard input is empty")
+            if self.state is None:
+                raise InputError("standard input is empty; check the command that writes it")
+            raise InputError(f"{self.name}: the file is empty; get it again, or leave it out")
         format_ = format_of_content(head)
         check_text(head, self.name, self._path if self.state else "FILE")
         claimed = None if self.state is None else format_of_name(self._path)
@@ -264,7 +268,9 @@ class TextInput:
             while len(self._head) < len(_BYTE_ORDER_MARK) and (data := members.read(len(_BYTE_ORDER_MARK))):
                 self._head += data
             if not self._head:
-                raise InputError(f"{self.name}: the compressed file holds no data")
+                raise InputError(
+                    f"{self.name}: the compressed file holds no data; get it again, or leave it out"
+                )
         if self._head.startswith(_UTF_16_MARKS):
             raise InputError(f"{self.name}: the text is UTF-16: convert it to ASCII or UTF-8 first")
         self._head = self._head.removeprefix(_BYTE_ORDER_MARK)
@@ -451,9 +457,9 @@ def _open_source(path: str, reader_of: Callable[[Address], ObjectReader]) -> tup
             f"{name} is {error.kind}, not a file: give regular files, or - for standard input"
         ) from None
     except FileNotFoundError as error:
-        raise InputError(f"{name}: there is no such file") from error
+        raise InputError(f"{name}: there is no such file; check the path") from error
     except OocSvmError:
         raise
     except OSError as error:
-        raise StorageError(f"{name}: cannot be opened: {error.strerror}") from error
+        raise StorageError(f"{name}: cannot be opened: {error.strerror}; check its permissions") from error
     return _Descriptor(descriptor), state

@@ -384,7 +384,9 @@ def _reject_file(path: str) -> Iterator[IO[bytes]]:
     except StorageError:  # of an input
         raise
     except OSError as error:
-        raise StorageError(f"{display_name(path)}: cannot be written: {error.strerror}") from error
+        raise StorageError(
+            f"{display_name(path)}: cannot be written: {error.strerror}; free space or check permissions"
+        ) from error
 
 
 def _find_segments(

@@ -82,7 +82,8 @@ def _split(whole: TextSegment, length: int) -> Iterator[TextSegment]:
     except OocSvmError:
         raise
     except OSError as error:
-        raise StorageError(f"{display_name(whole.path)}: reading failed: {error.strerror}") from error
+        name = display_name(whole.path)
+        raise StorageError(f"{name}: reading failed: {error.strerror}; check the disk") from error
 
 
 @contextmanager

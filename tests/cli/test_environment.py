@@ -236,4 +236,4 @@ def test_a_closed_standard_input_is_an_empty_one(tmp_path: Path) -> None:
     command = ["bash", "-c", script, "bash", *COMMAND, "convert", "-", "-o", str(tmp_path / "s.zarr")]
     process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert_one_sentence(process, 3)
-    assert "standard input is empty" in process.stderr
+    assert "standard input is empty; check the command that writes it" in process.stderr

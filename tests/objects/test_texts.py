@@ -65,9 +65,9 @@ def test_small_objects_are_opened_ahead(place: Place, text: bytes, local: Path, 
 def test_the_first_bad_object_is_named(place: Place, text: bytes, tmp_path: Path):
     for number in range(5):
         place.put(f"many/{number}.svm", b"" if number in (2, 4) else text)
-    with pytest.raises(InputError, match=r"many/2\.svm: the file is empty"):
+    with pytest.raises(InputError, match=r"many/2\.svm: the file is empty; get it again"):
         ooc_svm.convert(place / "many/*.svm", tmp_path / "many.zarr")
-    with pytest.raises(InputError, match=r"many/9\.svm: there is no such file"):
+    with pytest.raises(InputError, match=r"many/9\.svm: there is no such file; check the path"):
         ooc_svm.convert([place / "many/1.svm", place / "many/9.svm"], tmp_path / "many.zarr")
 
 

@@ -155,7 +155,7 @@ def test_suffix_against_content(tmp_path: Path, suffix: str) -> None:
 
 @pytest.mark.parametrize("suffix", COMPRESSED)
 def test_empty_compressed_file(tmp_path: Path, suffix: str) -> None:
-    with pytest.raises(InputError, match="holds no data"):
+    with pytest.raises(InputError, match="the compressed file holds no data; get it again, or leave it out"):
         open_input(write(tmp_path / f"empty{suffix}", COMPRESSORS[suffix](b"")))
 
 
@@ -170,7 +170,7 @@ def test_what_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
         open_input("/dev/null")
     with pytest.raises(InputError, match="is empty"):
         open_input(tmp_path / "empty")
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="there is no such file; check the path"):
         open_input(tmp_path / "missing")
     with socket.socket(socket.AF_UNIX) as server:
         folder = os.open(tmp_path, os.O_RDONLY)
@@ -281,7 +281,7 @@ def test_read_error_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.Monke
     real_read = os.readv
     with open_input(path, 100) as text:
         monkeypatch.setattr(inputs.os, "readv", failing_read)
-        with pytest.raises(StorageError, match=r"reading failed at byte 5[0-9][0-9]: Input/output error"):
+        with pytest.raises(StorageError, match=r"at byte 5[0-9][0-9]: Input/output error; check the disk"):
             list(text.chunks(64))
     assert len(fired) == 1
 

@@ -341,10 +341,14 @@ def test_reject_file_is_never_an_input_and_must_be_writable(tmp_path: Path) -> N
 @pytest.mark.fault
 def test_full_disk_at_the_reject_file(tmp_path: Path) -> None:
     path = write(tmp_path, b"1 1:1\n" + b"bad\n" * 5000)
-    with pytest.raises(StorageError, match="/dev/full: cannot be written: No space left"):
+    with pytest.raises(
+        StorageError, match="/dev/full: cannot be written: No space left on device; free space"
+    ):
         collect(TextRows(path, bad_lines="skip", reject_file="/dev/full"))
     path = write(tmp_path, b"1 1:1\nbad\n")  # so little that only closing the file writes it
-    with pytest.raises(StorageError, match="/dev/full: cannot be written: No space left"):
+    with pytest.raises(
+        StorageError, match="/dev/full: cannot be written: No space left on device; free space"
+    ):
         collect(TextRows(path, bad_lines="skip", reject_file="/dev/full"))
 
 

@@ -173,7 +173,7 @@ class TestRefused:
             train(open_store(path), labels)
 
     def test_stores(self, tmp_path, rows):
-        with pytest.raises(InputError, match="nothing: there is no such file"):
+        with pytest.raises(InputError, match="nothing: there is no such file; check the path"):
             train(tmp_path / "nothing")
         with pytest.raises(InputError, match="does not exist"):
             train(tmp_path / "nothing.zarr")
