@@ -23,6 +23,7 @@ from ooc_svm.parameters import PATH, checks
 from ooc_svm.store.layout import BUILDING, METADATA
 from ooc_svm.store.object_storage import keys_of_store
 from ooc_svm.system.address import Address, address_of
+from ooc_svm.system.folders import refuse_to_replace
 from ooc_svm.system.objects import Bucket, MissingObject
 
 RENEWED_SECONDS = 30
@@ -42,7 +43,7 @@ class ObjectBuilding:
 
     def __init__(self, target: Address, is_ours: Callable[[Address], bool], *, overwrite: bool) -> None:
         self.target = self.folder = target
-        self._bucket, self._is_ours, self._overwrite = Bucket(target), is_ours, overwrite
+        self._bucket = Bucket(target)
         self._bucket.refuse_read_only(target.key)
         self._mark = b"%sRun %s\n" % (_CONTENT, secrets.token_hex(16).encode())
         self._ended = threading.Event()
@@ -50,7 +51,7 @@ class ObjectBuilding:
         objects, folders = self._bucket.list(target.key)
         complete = self._bucket.version((target / METADATA).key) is not None
         if complete or ((objects or folders) and BUILDING not in objects):
-            self._refuse_existing()
+            refuse_to_replace(target, overwrite, is_ours)
             self.folder = target.with_name(f"{target.name}.building-{secrets.token_hex(8)}")
         took_over = self._claim(self.folder)
         self._marked = [self.folder]
@@ -63,18 +64,6 @@ class ObjectBuilding:
             except BaseException:
                 self._ended.set()
                 raise
-
-    def _refuse_existing(self) -> None:
-        if not self._overwrite:
-            raise UsageError(
-                f"{self.target} exists; remove it, choose another name, or replace it with "
-                f"{parameter('overwrite', True)}"
-            )
-        if not self._is_ours(self.target):
-            raise UsageError(
-                f"{self.target} exists and was not written by this program, so it is not overwritten; "
-                "remove it or choose another name"
-            )
 
     def _claim(self, place: Address) -> bool:
         """Put the mark of this run; whether it replaces that of a killed one.

@@ -15,12 +15,15 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TypeVar
 
 from ooc_svm.errors import StorageError, UsageError, parameter
 from ooc_svm.system import private_folders
 from ooc_svm.system.address import Address, AnyPath
 from ooc_svm.system.descriptors import close_unwritten
 from ooc_svm.system.files import exchange, put_file, status_of, storage_errors, sync_folder, write_fully
+
+Target = TypeVar("Target", Path, Address)
 
 
 def _remove_renamed(folder: Path, doomed: str) -> None:
@@ -29,6 +32,21 @@ def _remove_renamed(folder: Path, doomed: str) -> None:
         with contextlib.suppress(OSError):
             folder = folder.rename(folder.with_name(doomed))
         private_folders.remove(folder)
+
+
+def refuse_to_replace(target: Target, overwrite: bool, is_ours: Callable[[Target], bool]) -> None:
+    """UsageError for what lies at a target, unless it may be replaced and was written by this program."""
+    if not overwrite:
+        raise UsageError(
+            f"{target} exists; remove it, choose another name, or replace it with "
+            f"{parameter('overwrite', True)}"
+        )
+    is_folder = isinstance(target, Address) or stat.S_ISDIR(os.lstat(target).st_mode)
+    if not is_folder or not is_ours(target):
+        raise UsageError(
+            f"{target} exists and was not written by this program, so it is not overwritten; "
+            "remove it or choose another name"
+        )
 
 
 class Building:
@@ -115,18 +133,8 @@ class Building:
             sync_folder(self.target.parent)
 
     def _refuse_existing(self) -> None:
-        if not self._exists():
-            return
-        if not self._overwrite:
-            raise UsageError(
-                f"{self.target} exists; remove it, choose another name, or replace it with "
-                f"{parameter('overwrite', True)}"
-            )
-        if not stat.S_ISDIR(os.lstat(self.target).st_mode) or not self._is_ours(self.target):
-            raise UsageError(
-                f"{self.target} exists and was not written by this program, so it is not overwritten; "
-                "remove it or choose another name"
-            )
+        if self._exists():
+            refuse_to_replace(self.target, self._overwrite, self._is_ours)
 
     def _sweep(self) -> None:
         for old in self._old_versions():
