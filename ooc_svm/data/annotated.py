@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.feature_names import FeatureNames
@@ -32,7 +31,6 @@ class Annotated:
     labels: Any
     label_names: tuple[str, ...] | None
     qids: Any
-    row_names: npt.NDArray[np.object_]
     feature_names: FeatureNames
 
     @property
@@ -101,7 +99,6 @@ def read_annotated(
         labels,
         names,
         own_numbers(data, "qid", optional=True),
-        np.asarray(data.obs_names, dtype=object),
         FeatureNames.of(data.var.index),
     )
 

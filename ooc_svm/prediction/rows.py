@@ -108,10 +108,6 @@ class RowStream(ABC):
         """The folder of an AnnData store without a manifest; None for other data."""
         return None
 
-    def row_names(self, start: int, stop: int) -> Sequence[str] | None:
-        """Names of the rows ``start <= i < stop``; None where the data have no names of rows."""
-        return None
-
     def holds(self, path: str | os.PathLike[str]) -> bool:
         """Whether a file is part of the data."""
         return False
@@ -126,11 +122,10 @@ class SourceStream(RowStream):
         *,
         labelled: bool = True,
         label_names: tuple[str, ...] | None = None,
-        row_names: Sequence[str] | None = None,
         feature_names: FeatureNames | None = None,
         may_rename: bool = False,
     ) -> None:
-        self._source, self._row_names, self._feature_names = source, row_names, feature_names
+        self._source, self._feature_names = source, feature_names
         self.may_rename = may_rename
         self._labelled = source.has_labels if isinstance(source, Store) else labelled
         self.name, self.label_names = "the matrix", label_names
@@ -160,12 +155,6 @@ class SourceStream(RowStream):
         """See `RowStream`."""
         source = self._source
         return source.path if isinstance(source, Store) and source.format_version is None else None
-
-    def row_names(self, start: int, stop: int) -> Sequence[str] | None:
-        """See `RowStream`."""
-        if isinstance(self._source, Store):
-            return self._source.read_row_names(start, stop)
-        return None if self._row_names is None else self._row_names[start:stop]
 
     def holds(self, path: str | os.PathLike[str]) -> bool:
         """Whether a path leads into the folder of the store."""
@@ -379,6 +368,5 @@ def _annotated_stream(own: Annotated, labels: Any, qid: Any, options: dict[str, 
         MatrixSource(own.matrix, labels, qids=qid, **options),
         labelled=labels is not None,
         label_names=label_names,
-        row_names=own.row_names.tolist(),
         feature_names=own.feature_names,
     )
