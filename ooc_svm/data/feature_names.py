@@ -141,11 +141,10 @@ class FeatureNames(Sequence[str]):
     def _bytes(self, place: int) -> bytes:
         return self.text[self.starts[place] : self.starts[place + 1]].tobytes()
 
-    def encoded(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+    def encoded(self) -> Iterator[bytes]:
         """Names in UTF-8, in order."""
-        stop = len(self) if stop is None else stop
-        for first in range(start, stop, _BATCH):
-            starts = self.starts[first : min(first + _BATCH, stop) + 1].tolist()
+        for first in range(0, len(self), _BATCH):
+            starts = self.starts[first : first + _BATCH + 1].tolist()
             text = self.text[starts[0] : starts[-1]].tobytes()
             for begin, end in pairwise(starts):
                 yield text[begin - starts[0] : end - starts[0]]

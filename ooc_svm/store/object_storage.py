@@ -260,10 +260,6 @@ class ObjectStorage:
         while total > KEPT_BYTES:
             total -= len(self._kept.popitem(last=False)[1].result())
 
-    def write(self, key: str, content: bytes) -> None:
-        """See `Storage.write`."""
-        self._bucket.write(self._key(key), content, len(content))
-
     # Small files, while a store is opened
 
     def _is_small(self, key: str) -> bool:

@@ -188,9 +188,6 @@ class Storage(Protocol):
     def read_originals(self) -> None:
         """Read every file itself from now on, where others have copies of several small ones."""
 
-    def write(self, key: str, content: bytes) -> None:
-        """Make or replace a file: it is the old one or the new one at any time, and durable on return."""
-
 
 class LocalStorage:
     """A folder of the file system. Symbolic links inside it are refused."""
@@ -314,7 +311,7 @@ class LocalStorage:
         """See `Storage.read_originals`: there are no copies."""
 
     def write(self, key: str, content: bytes) -> None:
-        """See `Storage.write`."""
+        """Make or replace a file: it is the old one or the new one at any time, and durable on return."""
         atomic_write(f"{self.location}/{key}", lambda file: file.write(content))
 
 

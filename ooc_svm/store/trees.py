@@ -220,10 +220,6 @@ class Hdf5Tree:
         node = self._node(name)
         if not isinstance(node, self._h5py.Group):
             return None
-        return self._plain(node, name)
-
-    def _plain(self, node: Any, name: str) -> dict[str, Any]:
-        """Attributes as JSON would have them."""
         with _hdf5_errors(f"{self.location}/{name}"):
             return {key: _as_json(node.attrs[key]) for key in node.attrs}
 
