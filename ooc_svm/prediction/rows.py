@@ -139,7 +139,7 @@ class SourceStream(RowStream):
         if isinstance(source, Store):
             self.name = str(source.path)
             self.label_counts, self.label_sets = source.labels.counts, source.label_sets
-            self.least_bytes = _DECODING * source.block_nbytes
+            self.least_bytes = _DECODING * source.block_nbytes + source.parts.decoding_nbytes
             if source.format_version is not None and source.parts.feature_names is None:
                 self.n_features = None
         if isinstance(source, Store | MatrixSource):

@@ -106,6 +106,7 @@ def open_foreign(storage: Storage, label: str | None, unlabelled: str, layer: st
         weight=weight,
         chunk_sizes=matrix.chunk_sizes,
         feature_names=partial(names_of_anndata, storage, opening.n_features),
+        decoding_nbytes=opening.decoding_nbytes,
     )
     return (LabelledStore if labels.n_unlabelled and unlabelled == "skip" else Store)(metadata, parts)
 

@@ -26,6 +26,9 @@ from ooc_svm.store.metadata import (
 )
 from ooc_svm.store.storage import FILL_HINT, FileVersion, Storage
 
+# Bytes of a chunk, as stored and as decoded, that have room in any plan: AnnData's own chunks take less.
+_USUAL_DECODING = 128 << 20
+
 # Chunk files of an array that are sampled for the id, and bytes of all samples of an array.
 _SAMPLED_CHUNKS, _SAMPLED_BYTES = 16, 1 << 20
 
@@ -109,6 +112,14 @@ class Opening:
 
     def array(self, info: ArrayInfo) -> EncodedChunks:
         return EncodedChunks(self.storage, info, self.versions[info.name])
+
+    @property
+    def decoding_nbytes(self) -> int:
+        """What decoding the largest chunk takes, stored and decoded, more than those of a usual store."""
+        decoded = (info.inner_chunk * info.dtype.itemsize for info in self.infos.values())
+        stored = (int(versions["size"].max(initial=0)) for versions in self.versions.values())
+        largest = max(size + min(size, file) for size, file in zip(decoded, stored, strict=True))
+        return max(largest - _USUAL_DECODING, 0)
 
     def add_files(self, digest: hashlib._Hash) -> tuple[str, str]:
         """Add the versions of all chunk files, and a sample of their bytes.

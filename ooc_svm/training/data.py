@@ -108,7 +108,16 @@ def open_data(
         names = _names_of(data.feature_names, feature_names, str(data.path), data.n_features)
         details = (data.value_type, data.index_base, data.remark, data.n_unlabelled)
         base = 1 if data.format_version is None else data.index_base
-        return Data(data, known, lambda: data.id, known_by, *details, feature_names=names, text_base=base)
+        return Data(
+            data,
+            known,
+            lambda: data.id,
+            known_by,
+            *details,
+            feature_names=names,
+            text_base=base,
+            thread_nbytes=data.parts.decoding_nbytes,
+        )
     return _open_matrix(data, labels, sample_weight, qid, options, feature_names)
 
 

@@ -36,7 +36,7 @@ def with_features(prepared: Preparation, landmarks: Landmarks | None) -> Prepara
         value_type=source.value_type,
         index_base=0,
         feature_names=None,
-        thread_nbytes=source.thread_nbytes(count, longest),
+        thread_nbytes=data.thread_nbytes + source.thread_nbytes(count, longest),
         shared_nbytes=source.shared_nbytes(count, longest),
     )
     return replace(

@@ -16,7 +16,7 @@ from helpers.store_data import assert_same, random_rows, read_all
 from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
 import ooc_svm
-from ooc_svm.errors import DamageError, InputError
+from ooc_svm.errors import DamageError, InputError, MemoryBudgetError
 from ooc_svm.store import open_store, store_info, verify_store
 
 
@@ -368,3 +368,17 @@ def test_queries_that_are_no_whole_numbers(tmp_path, matrix):
     assert ooc_svm.train(tmp_path / "a", max_passes=1).report["passes"] == 1
     with pytest.raises(InputError, match=r"^obs/qid of .*a has no plain whole numbers"):
         ooc_svm.train(tmp_path / "a", problem="ranking")
+
+
+def test_chunks_longer_than_their_array_are_in_the_plans(tmp_path, matrix):
+    frame = write(tmp_path / "a", matrix)
+    model = ooc_svm.train(tmp_path / "a", memory="350MB", threads=1)
+    assert open_store(tmp_path / "a").parts.decoding_nbytes == 0
+    rewrite(tmp_path / "a", "obs/label", frame["label"].to_numpy().astype(float), chunks=(40_000_000,))
+    extra = open_store(tmp_path / "a").parts.decoding_nbytes
+    assert 180e6 < extra < 200e6
+    with pytest.raises(MemoryBudgetError, match=r"training needs .* allowed are 350 MB"):
+        ooc_svm.train(tmp_path / "a", memory="350MB", threads=1)
+    with pytest.raises(MemoryBudgetError, match="rows being read 186 MB"):
+        ooc_svm.predict(model, tmp_path / "a", memory="450MB")
+    assert len(ooc_svm.predict(model, tmp_path / "a", memory="700MB")) == N_ROWS
