@@ -110,6 +110,21 @@ def test_streamed_smo_certifies_the_same(name, solver):
         assert max(each["dual"] for each in both) <= least * (1 + 1e-12)
 
 
+@pytest.mark.parametrize(("problem", "seed"), [("svr", 28), ("svr", 43), ("nu-svr", 2), ("nu-svr", 20)])
+def test_a_bound_is_one_where_many_rows_lie_on_breakpoints(problem, seed):
+    """Of rows that repeat a few, far from 0: rounding must not part a cut from its offset."""
+    rng = np.random.default_rng(seed)
+    rng.choice([0, 1000.0])
+    points, numbers = 1000.0 + rng.normal(size=3), rng.integers(0, 3, 2200)
+    values = (100 * rng.normal(size=3).round(1))[numbers]
+    options = {"bias": "free", "epsilon": 0.1} if problem == "svr" else {"nu": 0.3}
+    model = train(
+        points[numbers][:, None], values, problem=problem, solver="ocas", tol=1e-6, max_passes=60, **options
+    )
+    found = model.report["models"][0]
+    assert found["dual"] - found["rounding"] <= found["primal"]
+
+
 def elimination(y, C, tol):
     """Figure 1 of the paper on rows in memory: cuts at w alone, b eliminated; P and D at the end."""
     H, G = [], []

@@ -9,9 +9,11 @@ from scipy import sparse
 from scipy.optimize import minimize_scalar
 
 from ooc_svm.engine.serial import SerialEngine
+from ooc_svm.losses.epsilon_insensitive import EpsilonInsensitive
+from ooc_svm.losses.hinge import Hinge
 from ooc_svm.passes.base import RowSlice
 from ooc_svm.solvers.cutting_plane import ray as ray_module
-from ooc_svm.solvers.cutting_plane import row_rules
+from ooc_svm.solvers.cutting_plane import row_loops, row_rules
 
 NO_POINT = np.empty(0)  # Of an oracle without free parameters
 
@@ -123,6 +125,42 @@ def test_a_heavy_row_leaves_the_cuts_alone_that_it_is_not_in():
     )[0]
     assert first.planes.tolist() == [[1.0]]
     assert last.planes.tolist() == [[1e17 + 1.0]]
+
+
+@pytest.mark.parametrize("scale", [1.0, 1000.0])
+@pytest.mark.parametrize("loss", [Hinge(), EpsilonInsensitive(0.25)], ids=["hinge", "tube"])
+def test_rows_on_breakpoints_are_in_the_cuts_that_their_cells_make(loss, scale):
+    """Where the bias takes back what the score gains, rounding lets the loss of a row come and go."""
+    rng = np.random.default_rng(5)
+    thetas = np.array([0.075, 0.3, 0.31, 0.32, 0.55, 0.6, 1.0])
+    targets, weights = np.ones(50), np.ones(50)
+    n_pieces, torn = row_loops.count_pieces(loss), 0
+    for _ in range(200):
+        b_0, b_1 = scale * rng.normal(size=2) * [1.0, 0.1]
+        b_change = b_1 + b_0 - b_0
+        start = 1.0 - row_loops.kink_of(loss) - b_0 + np.arange(-25, 25) * np.spacing(scale)
+        end = start - b_change + rng.integers(-3, 4, 50) * np.spacing(scale)
+        free = np.array([[b_0, 0.0], [b_1 + b_0, 0.0]])
+        own, sums = np.empty((n_pieces * 7, 50)), np.zeros((3, 7, 1))
+        row_loops.trial_cuts(
+            *(loss, end, start.copy(), end.copy(), 0.0, thetas, free, targets, weights, 0, own, sums),
+            *(np.zeros(3), np.zeros((3, 16))),
+        )
+        # The same by cells, each with one end of the loss.
+        cells, coefficients = row_loops.ends_of_losses(own, 7)
+        k = np.arange(7)[:, None, None]
+        inside = np.where(cells < 7, k <= cells, k > cells - 7) & (coefficients != 0.0)
+        made = np.where(inside, coefficients, 0.0)
+        np.testing.assert_array_equal(made, own.reshape(n_pieces, 7, 50).swapaxes(0, 1))
+        np.testing.assert_allclose(sums[1, :, 0], made.sum(axis=(1, 2)))
+        # And as the numbers say themselves, where these change once.
+        residuals = 1.0 - (start + thetas[:, None] * (end - start)) - (b_0 + thetas * b_change)[:, None]
+        for p, sign in enumerate([1.0, -1.0][:n_pieces]):
+            plain = sign * residuals > row_loops.kink_of(loss)
+            once = np.count_nonzero(plain[1:] != plain[:-1], axis=0) <= 1
+            np.testing.assert_array_equal((made[:, p] != 0.0)[:, once], plain[:, once])
+            torn += np.count_nonzero(~once)
+    assert torn > 50
 
 
 @pytest.mark.parametrize("seed", range(12))

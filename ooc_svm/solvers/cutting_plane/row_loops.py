@@ -91,11 +91,16 @@ def trial_cuts(  # type: ignore[no-untyped-def]
         group = (row_number + i) % groups
         for p in range(pieces(loss)):
             sign = piece_sign(loss, p, t)
+            before, turned = False, False
             for k in range(width):
                 theta = thetas[k]
                 r = t - (start + theta * (s - start)) - (b_0 + theta * b_change)
-                own = 0.0
-                if sign * r > kink_0 + theta * kink_change:
+                own, loses = 0.0, sign * r > kink_0 + theta * kink_change
+                if k > 0 and loses != before:
+                    # On a breakpoint rounding lets a loss come and go; the cells of a row have one end of it.
+                    loses, turned = before if turned else loses, True
+                before = loses
+                if loses:
                     own = sign * omega
                     cuts[0, k, group] += omega * (sign * t - kink)
                     cuts[1, k, group] += own
