@@ -130,7 +130,7 @@ class Certificate:
 
     def is_sound(self) -> bool:
         """Whether the parts fit each other; a saved certificate may come from anywhere."""
-        rounding = self.primal_rounding >= 0.0 and self.dual_rounding >= 0.0
+        rounding = 0.0 <= self.primal_rounding < math.inf and 0.0 <= self.dual_rounding < math.inf
         # A state without a pass is not checked by a read, and there is nothing that it can claim.
         if self.passes == 0 and (self.stop_reason is not None or self.dual != -math.inf):
             return False

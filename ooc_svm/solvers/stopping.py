@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ class Stopping:
 
     def certifies(self, upper: float, lower: float) -> bool:
         """Whether the gap between the upper end of P and the lower end of D is small enough."""
-        return upper - lower <= self.tol * max(abs(upper), abs(lower))
+        return upper - lower <= self.tol * max(abs(upper), abs(lower)) < math.inf
 
     def reason(self, upper: float, lower: float, passes: int) -> str | None:
         """Why a run at this point ends, or None if it goes on."""

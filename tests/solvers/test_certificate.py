@@ -61,6 +61,11 @@ def test_rounding_keeps_a_run_from_its_tolerance():
     assert found.stop_reason == CERTIFIED
 
 
+@pytest.mark.parametrize("ends", [(1.0, -np.inf), (np.inf, 0.0), (np.inf, -np.inf)])
+def test_a_gap_without_end_is_not_certified(ends):
+    assert not Stopping(0.5).certifies(*ends)
+
+
 def test_a_gap_below_zero_within_rounding_is_certified():
     found = certificate(1.0, 1.0 + 1e-12, 1e-12, 1e-12)
     found.record(Stopping(1e-9))

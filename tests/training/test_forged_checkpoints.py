@@ -96,6 +96,13 @@ def test_a_bound_that_its_cuts_do_not_have_is_not_believed(store, run, tmp_path)
         ({"best": lambda arrays: 1.01 * arrays["0/best"]}, "scores in it|it says that P is"),
         ({"certificate__dual_rounding": lambda arrays: -1.0}, ""),
         ({"certificate__primal_rounding": lambda arrays: math.nan}, ""),
+        (
+            {
+                "certificate__primal": lambda arrays: 1e-3 * primal(arrays),
+                "certificate__primal_rounding": lambda arrays: math.inf,
+            },
+            "",
+        ),
         ({"certificate__passes": lambda _: 0, "certificate__history": lambda _: []}, ""),
     ],
 )
@@ -133,6 +140,19 @@ def test_a_run_that_says_it_is_done_is_not_believed(store, tmp_path):
     [row], [fine] = resumed.report["models"], train(store, solver="ocas", tol=1e-9).report["models"]
     assert row["dual"] <= fine["primal"] * (1 + 1e-9)
     assert row["primal"] - row["dual"] <= 1e-7 * row["primal"]
+
+
+@pytest.mark.parametrize("solver", ["ocas", "streamed-smo", "smo"])
+def test_a_run_without_a_bound_is_not_done(store, tmp_path, solver):
+    options = {"solver": solver, "bias": "free", "tol": 1e-5}
+    whole = train(store, **options)
+    train(store, checkpoint=tmp_path, max_passes=2, **options)
+    forge(tmp_path, certificate__dual=lambda _: -math.inf)
+    resumed = train(store, checkpoint=tmp_path, resume=True, **options)
+    [row], [expected] = resumed.report["models"], whole.report["models"]
+    assert row["converged"]
+    assert row["gap"] <= 1e-5 * row["primal"]
+    assert row["dual"] <= expected["primal"]
 
 
 @pytest.mark.parametrize("solver", ["ocas", "streamed-smo", "smo"])
