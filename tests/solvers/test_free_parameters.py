@@ -17,7 +17,7 @@ from ooc_svm.losses.epsilon_insensitive import EpsilonInsensitive
 from ooc_svm.losses.hinge import Hinge
 from ooc_svm.problems.targets import ClassTargets, ValueTargets
 from ooc_svm.rowvectors.collection import RowVectors
-from ooc_svm.solvers.cutting_plane import quantile
+from ooc_svm.solvers.cutting_plane import plan, quantile
 from ooc_svm.solvers.cutting_plane.free_master import solve_free_master
 from ooc_svm.solvers.cutting_plane.quantile import weighted_quantiles
 from ooc_svm.solvers.cutting_plane.row_rules import RowLosses
@@ -123,6 +123,15 @@ def test_a_bound_is_one_where_many_rows_lie_on_breakpoints(problem, seed):
     )
     found = model.report["models"][0]
     assert found["dual"] - found["rounding"] <= found["primal"]
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize(("name", "groups"), [("nu-svc", 1), ("nu-svr", 2), ("svc", 8)])
+def test_the_fewest_cuts_are_as_many_as_the_first_read_brings(monkeypatch, name, groups, solver):
+    monkeypatch.setattr(plan, "CUTS_PART", 0.0)
+    y, options = CASES[name]
+    model = train(X, y, solver=solver, cut_groups=groups, max_passes=4, **options)
+    assert model.report["passes"] == 4
 
 
 def elimination(y, C, tol):

@@ -90,7 +90,7 @@ class CuttingPlanes(SolverPackage):
             return self._with_cuts(size, options, room, parameters, (parameters.max_cuts,) * 2)
         found = None
         for choice in self._choices(size, options):
-            fewest, wanted = _cuts_kept(choice)
+            fewest, wanted = _cuts_kept(choice, options.n_free)
             found = self._with_cuts(size, options, room, choice, (fewest, wanted))
             added = choice.groups * choice.points
             enough = found.parameters.max_cuts >= min(wanted, FEWEST_READS_KEPT * added)
@@ -114,7 +114,7 @@ class CuttingPlanes(SolverPackage):
     def shared(self, own: SolverPlan, worker: SolverPlan) -> Mapping[str, int]:
         """The sums of a pass are no larger than either has room for; the client keeps the cuts."""
         lesser: CutParameters = min(own.parameters, worker.parameters, key=_n_sums)
-        return asdict(replace(lesser, max_cuts=min(own.parameters.max_cuts, _cuts_kept(lesser)[1])))
+        return asdict(replace(lesser, max_cuts=min(own.parameters.max_cuts, _cuts_kept(lesser, 0)[1])))
 
     def build(self, models: Sequence[ModelSpec], plan: SolverPlan, context: Context) -> list[Solver]:
         return [self._solver(spec, f"model{k}", plan.parameters, context) for k, spec in enumerate(models)]
@@ -227,10 +227,12 @@ class CuttingPlanes(SolverPackage):
         return 16 * size.n_models if self.searches or options.n_free else 2 * kept
 
 
-def _cuts_kept(choice: CutParameters) -> tuple[int, int]:
+def _cuts_kept(choice: CutParameters, n_free: int) -> tuple[int, int]:
     """The fewest cuts that a model can keep, and as many as are wanted."""
     added = choice.groups * choice.points
-    return choice.groups + added + 1, max(PLAIN_CUTS, READS_KEPT * added)
+    # Of the first read of a problem with free parameters, and by nu those of no losses.
+    first = choice.groups * (len(FIRST_THETAS) + n_free - 1) if n_free else 0
+    return choice.groups + max(added, first) + 1, max(PLAIN_CUTS, READS_KEPT * added)
 
 
 def _n_sums(parameters: CutParameters) -> int:
