@@ -201,6 +201,17 @@ def test_the_search_for_a_direction_has_the_iterates_of_lsqr():
     np.testing.assert_allclose(state.search.found, exact, rtol=1e-7)
 
 
+@pytest.mark.parametrize("bias", ["none", "penalized", "free"])
+def test_a_gradient_of_zero_is_no_search_for_a_direction(monkeypatch, bias):
+    """The classes are those of an exclusive or: nothing is better than weights of 0."""
+    monkeypatch.setattr(alm_plan, "MOST_PARAMETERS", 0)
+    rows = np.tile([[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]], (5, 1))
+    labels = np.tile([1.0, 1.0, -1.0, -1.0], 5)
+    found = train(rows, labels, solver="alm", loss="hinge", bias=bias).report["models"][0]
+    assert found["converged"]
+    assert found["primal"] == pytest.approx(20.0)
+
+
 def test_many_models_take_the_reads_of_the_slowest(tmp_path):
     """All classes and values of C in the same reads, with the bits that each has alone."""
     ooc_svm.convert_matrix(X, THREE, tmp_path / "s.zarr", dtype="float64")

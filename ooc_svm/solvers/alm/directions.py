@@ -111,12 +111,12 @@ def begin_search(state: AlmState, n_penalized: int, least: float) -> None:
     """Look for Newton's direction by the preconditioned conjugate gradient method.
 
     In exact arithmetic its iterates are those of LSQR on the same least squares problem, whose two products
-    are one read here as well.
+    are one read here as well. Where the gradient is 0, there is nothing to look for.
     """
     rest = -gradient(state, n_penalized)
     along = Preconditioner.of(state, n_penalized, least)(rest)
     size = float(rest @ along)
-    state.search = Search(np.zeros(len(rest)), rest, along, size, LEFT * LEFT * size, 0, 1)
+    state.search = Search(np.zeros(len(rest)), rest, along, size, LEFT * LEFT * size, 0, int(size != 0.0))
 
 
 def go_on(state: AlmState, product: Float64Array, n_penalized: int, least: float) -> None:

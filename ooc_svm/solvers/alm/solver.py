@@ -225,6 +225,8 @@ class Alm(AlmValues):
             state.direction, state.search.products = state.search.found, 0
         else:
             directions.begin_search(state, n, least)
+            if not state.search.active:
+                state.direction = state.search.found
 
     def _multiply(self) -> Steps:
         """A read for one product with the curvature; nothing else changes."""
