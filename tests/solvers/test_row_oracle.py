@@ -13,7 +13,7 @@ from ooc_svm.losses.epsilon_insensitive import EpsilonInsensitive
 from ooc_svm.losses.hinge import Hinge
 from ooc_svm.passes.base import RowSlice
 from ooc_svm.solvers.cutting_plane import ray as ray_module
-from ooc_svm.solvers.cutting_plane import row_loops, row_rules
+from ooc_svm.solvers.cutting_plane import row_loops, row_oracle, row_rules
 
 NO_POINT = np.empty(0)  # Of an oracle without free parameters
 
@@ -189,6 +189,37 @@ def test_the_line_search_is_exact(monkeypatch, seed, max_events, C):
         value, bounds=(0.0, max(2.0 * t, 1.0)), method="bounded", options={"xatol": 1e-12}
     )
     assert value(t) <= min(found.fun, value(0.0)) + 1e-9 * value(0.0)
+
+
+def test_equal_rows_are_listed_once_a_block(monkeypatch):
+    """Memory for the breakpoints does not grow with rows that no bin tells from each other."""
+    rng = np.random.default_rng(2)
+    values = np.array([0.3, 0.7])[rng.integers(0, 2, 300)]
+    matrix, labels = sparse.csr_array(values[:, None]), np.where(rng.random(300) < 0.3, -1.0, 1.0)
+    oracle = hinge_oracle(1, 1.0)
+    listed, ends = [], []
+
+    def minimise(*arguments):
+        *others, collect = arguments
+
+        def counted(*place):
+            events = yield from collect(*place)
+            listed.append(len(events))
+            return events
+
+        found = yield from ray_module.minimise(*others, counted)
+        return found
+
+    monkeypatch.setattr(row_oracle, "minimise", minimise)
+    for max_events in (1 << 18, 3):
+        monkeypatch.setattr(ray_module, "MAX_EVENTS", max_events)
+        engine = engine_for(matrix, labels, oracle)
+        best, w = np.zeros(1), np.ones(1)
+        _, loss, _ = answer(engine, oracle.read(w, 0.0, np.array([0.5]), np.empty(0), None, NO_POINT))
+        ends.append(answer(engine, oracle.line_search(loss, float(best @ w), 1.0))[:2])
+    assert ends[1] == pytest.approx(ends[0])
+    assert listed[0] > 50
+    assert listed[1] <= 7  # as many as blocks
 
 
 def test_a_line_search_without_a_direction_stays_where_it_is():

@@ -3,9 +3,10 @@
     phi(t) = slope t + curvature t^2 / 2 + C R(t),     R(t) = c(t) - t d(t),   t >= 0
 
 R is piecewise linear; c(t) and d(t) are sums over the rows active at t and change at the rows' breakpoints.
-The breakpoints are known by bins first; only those of the bin that holds the minimum are listed one by one,
-so that memory stays bounded whatever the number of rows. Where they are too many even for that (there is one
-for each pair of rows), the minimum is searched for by values and derivatives of R.
+The breakpoints are known by bins first; only those of the bin that holds the minimum are listed one by one.
+Where these are many in the finest bin as well, rows are equal but for rounding: then equal breakpoints of
+a block are listed as one. So memory stays bounded whatever the number of rows. Where there are too many even
+for bins (there is one for each pair of rows), the minimum is searched for by values and derivatives of R.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from ooc_svm.passes.base import Request
 
 MAX_EVENTS = 1 << 18  # Breakpoints that are listed one by one; more of them are split into finer bins first
 EVENTS_A_SUM = 1 << 12  # Breakpoints that are added one after another, which is where rounding adds up
-FINEST = 2.0**50  # Finer than this in u, bins are of the size of rounding errors
+# Most bins to a unit of u: finer ones are of the size of rounding errors. With 2048 bins that are split into
+# 2048 each, the finest are 2^44 to a unit.
+FINEST = 2.0**50
 
 # The t of the first evaluation along a ray, and how much further the next one is while phi falls (measured).
 FIRST_T, GROWTH = 0.2, 4.0
@@ -31,7 +34,7 @@ MOST_EVALUATIONS = 60  # A search ends after so many evaluations, which none has
 
 Evaluate = Callable[[float], Generator[Request, Any, tuple[float, float]]]
 Refine = Callable[[float, float], Generator[Request, Any, Float64Array]]
-Collect = Callable[[float, float, int], Generator[Request, Any, Float64Array]]
+Collect = Callable[[float, float, int, bool], Generator[Request, Any, Float64Array]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,8 @@ def minimise(
     """Minimise phi; returns t and R(t).
 
     ``refine``, ``collect``: ``refine(low, per_unit)`` counts the breakpoints from ``u = low`` on in finer
-        bins; ``collect(low, per_unit, q)`` lists those of bin q: rows of (u, change of c, change of d).
+        bins; ``collect(low, per_unit, q, joins)`` lists those of bin q: rows of (u, change of c, change of
+        d), with ``joins`` one row for equal u in a block.
     """
     c, d, bins = loss.c, loss.d, loss.bins
     if curvature <= 0.0 or slope - C * d >= 0.0:
@@ -65,7 +69,8 @@ def minimise(
             break
         low, per_unit = low + q / per_unit, finer
         bins = yield from refine(low, per_unit)
-    events = (yield from collect(low, per_unit, q)) if bins[0, q] else np.empty((0, 3))
+    joins = bool(bins[0, q] > MAX_EVENTS)
+    events = (yield from collect(low, per_unit, q, joins)) if bins[0, q] else np.empty((0, 3))
     u, change_c, change_d = events[np.argsort(events[:, 0], kind="stable")].T
     t = u / (1.0 - u)
     active_c, active_d = c + _running_sums(change_c), d + _running_sums(change_d)

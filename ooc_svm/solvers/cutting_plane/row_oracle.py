@@ -104,8 +104,9 @@ class RowCutOracle(NoFreeParameters):
         """The same of the loss at t on a ray.
 
         What was active at its start, less what is not any more: two sums over the rows, some of bins (NumPy
-        adds pairwise), one of breakpoints. A breakpoint ``u = c / (c + d)`` in the wrong order changes the
-        loss by ``|c| (1 + t)`` roundings at most, since ``t = u / (1 - u)``.
+        adds pairwise), one of breakpoints. Where equal ones of a block are joined, that is part of a sum over
+        the rows, and they are in none of a bin. A breakpoint ``u = c / (c + d)`` in the wrong order changes
+        the loss by ``|c| (1 + t)`` roundings at most, since ``t = u / (1 - u)``.
         """
         events = min(rounding.rows, EVENTS_A_SUM) + MAX_EVENTS // EVENTS_A_SUM
         return 2 * rounding.chain + self.groups + events + 128 + 8 * (1.0 + t)
@@ -202,8 +203,10 @@ class RowCutOracle(NoFreeParameters):
             bins: Float64Array = yield RowPass(SegmentBins(losses, free, low, per_unit))
             return bins
 
-        def collect(low: float, per_unit: float, q: int) -> Generator[Request, Any, Float64Array]:
-            events = yield SegmentEvents(losses, free=free, low=low, per_unit=per_unit, bin=q)
+        def collect(
+            low: float, per_unit: float, q: int, joins: bool
+        ) -> Generator[Request, Any, Float64Array]:
+            events = yield SegmentEvents(losses, free=free, low=low, per_unit=per_unit, bin=q, joins=joins)
             return np.concatenate([np.empty((0, 3)), *events])
 
         t, found = yield from minimise(segment.loss, slope, curvature, self.C, refine, collect)

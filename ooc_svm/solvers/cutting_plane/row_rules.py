@@ -296,6 +296,7 @@ class SegmentEvents(_OfScores, WholeRead):
     low: float
     per_unit: float
     bin: int
+    joins: bool = False  # Whether equal breakpoints of a block are one
     needs_data: ClassVar[bool] = False
 
     def empty(self) -> list[Float64Array]:
@@ -309,6 +310,9 @@ class SegmentEvents(_OfScores, WholeRead):
         events = np.empty((count, 3))
         if count:
             row_loops.collect_events(*where, events)
+        if self.joins:
+            u, places = np.unique(events[:, 0], return_inverse=True)
+            events = np.column_stack([u, *(np.bincount(places, events[:, k], len(u)) for k in (1, 2))])
         partial.append(events)
 
     def merge(self, left: list[Float64Array], right: list[Float64Array]) -> list[Float64Array]:
