@@ -91,9 +91,13 @@ class KernelSmo(Smo):
     def _arrays(self, rows: HeldRows) -> tuple[Any, Any]:
         scale2, squares, own = self.space.scale2, rows.squares(self.space.scale2), np.empty(len(rows.ids))
         gram.own_values(self.kernel, squares, np.empty(len(own)), own)
-        columns, places = np.unique(rows.indices, return_inverse=True)
+        # The columns that there are, without a sort, which takes twice the memory of the rows.
+        places = np.zeros(self.space.n_features, np.uint32)
+        places[rows.indices] = 1
+        columns = np.flatnonzero(places)
+        places[columns] = np.arange(len(columns))
         indptr, _, values = rows.block.arrays
-        indices = places.astype(np.uint32)
+        indices = places[rows.indices]
         scale2 = None if scale2 is None else scale2[columns]
         space = np.empty(0), np.zeros(len(columns)), np.empty((2, len(own)))
         return self.kernel, (indptr, indices, values, scale2, squares, own, *columns_of(rows), *space)
