@@ -133,8 +133,9 @@ def _set_bytes(size: DataSize, room: Room, rows: int) -> int:
 
 
 def _plan(size: DataSize, room: Room, rows: int) -> SolverPlan:
-    longest = -(-size.n_nonzeros // max(size.n_rows, 1))
-    buffer = gram.buffer_bytes(4 * longest, size.dimension, 8)
+    # The longest row is not known before the first read.
+    mean = -(-size.n_nonzeros // max(size.n_rows, 1))
+    buffer = gram.buffer_bytes(4 * mean, size.dimension, 8)
     sets = MemoryItem(
         "working sets", _set_bytes(size, room, rows), f"{rows} rows for {size.n_models} model(s)"
     )

@@ -127,6 +127,7 @@ def _items(size: DataSize, options: TrainOptions, room: Room, rounds: int) -> tu
     blocks = room.blocks((room.blocks_a_thread + 1) * room.threads)
     rows = MemoryItem("rows of a round", chunk, f"1/{rounds} of the data for {size.n_models} model(s)")
     if not options.is_linear:
+        # The longest row is not known before the first read.
         mean = math.ceil(size.n_nonzeros / max(size.n_rows, 1))
         each = gram.buffer_bytes(2 * mean, size.dimension, 8)
         note = f"{{each}} of {gram.BLOCK} rows for each of {room.threads} thread(s)"
