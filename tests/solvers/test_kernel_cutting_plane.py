@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,12 @@ from sklearn.svm import SVC, SVR, NuSVC, NuSVR
 
 from ooc_svm import train
 from ooc_svm.errors import DamageError, InputError, UsageError
+from ooc_svm.ops.kernels import Gaussian
+from ooc_svm.passes.columns import Magnitudes
 from ooc_svm.solvers.kernel_cutting_plane import plan
+from ooc_svm.solvers.kernel_cutting_plane.solver import KernelCuttingPlane
+from ooc_svm.solvers.smo.objective import KernelObjective, KernelPoint
+from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.system.arrayfile import read_arrays, write_arrays
 from ooc_svm.training import engines
 from ooc_svm.training.checkpoint import CHECKPOINT_FILE
@@ -231,3 +237,14 @@ class TestBadInput:
             cut(*rows[:2], kernel="linear", gamma=None)
         with pytest.raises(UsageError, match="bias"):
             train(*rows[:2], solver="kernel-cutting-plane", **RBF)
+
+
+def test_a_score_is_off_by_what_smo_counts():
+    """Of rows so large that the rounding of a kernel's argument is all that matters."""
+    kernel, square, nonzeros, n_rows = Gaussian(1.0), 1e12, 100, 10
+    cuts = SimpleNamespace(n_cuts=4)
+    state = SimpleNamespace(square=square, nonzeros=nonzeros, cuts=cuts)
+    own = KernelCuttingPlane._score_error(SimpleNamespace(kernel=kernel, state=state, n_rows=n_rows), 3.0)
+    found = Magnitudes(np.empty(0), 1.0, square, nonzeros, n_rows)
+    others = KernelObjective(found, kernel, LinearSpace(1), 1.0).scores(KernelPoint(0.0, 3.0))
+    assert own == pytest.approx(others, rel=1e-6)

@@ -255,7 +255,7 @@ class KernelCuttingPlane(Solver):
         ``parts``: the magnitudes that the function is added up from, before any cancel.
         """
         largest, argument = largest_values(self.kernel, self.state.square)
-        own = gamma(self.state.nonzeros + 5.0) * argument
+        own = gamma(self.state.nonzeros + FEW) * argument
         return parts * (own + gamma(self.n_rows + self.state.cuts.n_cuts + 2.0 * FEW) * largest)
 
     def _add_cut(self) -> Steps:
