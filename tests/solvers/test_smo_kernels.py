@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import tracemalloc
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -15,8 +17,14 @@ from sklearn.svm import SVC
 from ooc_svm import train
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError
 from ooc_svm.model.file import load_model, save_model
+from ooc_svm.ops.kernels import Gaussian
+from ooc_svm.passes.columns import Magnitudes
+from ooc_svm.solvers.rounding import gamma
 from ooc_svm.solvers.smo import kernel as kernel_module
+from ooc_svm.solvers.smo.examine_pass import SIZE, TOTAL, Examined
+from ooc_svm.solvers.smo.objective import KernelObjective
 from ooc_svm.solvers.smo.rows import HeldRows, Y
+from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.system.arrayfile import read_arrays, write_arrays
 from ooc_svm.training import engines
 from ooc_svm.training.checkpoint import CHECKPOINT_FILE
@@ -293,6 +301,23 @@ class TestOddInput:
         smo(*rows, bias="free", C=5.0, tol=1e-5, **KERNELS[0])
         assert len(seen) > 20
         assert max(seen) < 1e-9
+
+
+@pytest.mark.parametrize("bias", ["none", "penalized"])
+def test_the_allowance_of_a_bound_is_that_of_its_sums(bias):
+    """Half the square of ``y.alpha``, of a penalized bias, is off by ``|y.alpha|`` times what that is."""
+    rng, n = np.random.default_rng(4), 20_000
+    v = 1e4 * rng.random(n) * np.where(rng.random(n) < 0.9, 1.0, -1.0)
+    found = Examined(np.empty(0))
+    size, total = float(np.cumsum(np.abs(v))[-1]), float(np.cumsum(v)[-1])
+    found.sums[[SIZE, TOTAL]] = size, total
+    penalized = bias == "penalized"
+    space = LinearSpace(1, penalized_bias=penalized)
+    objective = KernelObjective(Magnitudes(np.empty(0), 1.0, 1.0, 1, n), Gaussian(1.0), space, 1.0)
+    value, allowance = objective.dual(found, 1.0)
+    exact = math.fsum(np.abs(v)) - 0.5 * penalized * Fraction(math.fsum(v)) ** 2
+    assert abs(Fraction(value) - Fraction(exact)) <= allowance
+    assert allowance <= 1.1 * gamma(2 * n) * size * (1.0 + size + penalized * abs(total))
 
 
 def test_columns_are_numbered_in_the_memory_that_is_planned(monkeypatch):

@@ -100,7 +100,9 @@ class KernelObjective:
         value = size - 0.5 * (square + self._space.penalized_bias * total * total)
         value -= self._space.n_free * box * abs(total)
         of_scores = size * self._value_error * size
-        reach = size * (1.0 + size * self._largest + total * total + self._space.n_free * box)
+        # A half of total^2 is off by |total| times what the sum is off by.
+        bias = self._space.penalized_bias * abs(total) + self._space.n_free * box
+        reach = size * (1.0 + size * self._largest + bias)
         return value, of_scores + gamma(self._n + FEW) * reach
 
 
