@@ -18,13 +18,12 @@ from ooc_svm.solvers.alm.state import AlmState
 from ooc_svm.solvers.base import KeptScores, LinearFunction, Solver, does_not_fit
 from ooc_svm.solvers.best_scores import LOSS, LossCount, SlopeSizes
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
-from ooc_svm.solvers.cutting_plane.oracle_solver import check_bound, take_bound
+from ooc_svm.solvers.cutting_plane.oracle_solver import check_bound, master_tolerance, take_bound
 from ooc_svm.solvers.grid_minimum import lowest
 from ooc_svm.solvers.rounding import inner
 from ooc_svm.solvers.space import LinearSpace
 
-# Precision of P along a segment, as a share of the gap wanted; of D, of that gap and of the gap there is
-FLAT, WANTED_SHARE, PRESENT_SHARE = 0.01, 0.1, 0.05
+FLAT = 0.01  # Precision of P along a segment, as a share of the gap wanted
 N_GROUPS = 2  # Planes of a read: of multipliers above 0 and below
 
 
@@ -113,8 +112,7 @@ class AlmValues(Solver):
         """The best combination of the planes, and its bound."""
         certificate, bundle = self.certificate, self.state.bundle
         certificate.offer_dual(0.0, 0.0)
-        present = min(certificate.primal, certificate.gap)
-        tolerance = max(WANTED_SHARE * self.stopping.tol * certificate.primal, PRESENT_SHARE * present)
+        tolerance = master_tolerance(certificate, self.stopping)
         if math.isfinite(tolerance) and bundle.solve(1.0, N_GROUPS, tolerance, deadline):
             take_bound(certificate, bundle, self._bound())
             certificate.offer_dual(0.0, 0.0)
