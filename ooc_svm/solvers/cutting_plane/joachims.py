@@ -49,16 +49,6 @@ class CuttingPlaneState:
         bundle = Bundle.fresh(max_cuts, dimension, n_free, equal=equal)
         return cls(np.zeros(dimension), np.zeros(dimension), bundle, Certificate())
 
-    def is_sound(self, oracle: CutOracle) -> bool:
-        """Whether the parts fit the oracle; a saved state may come from anywhere."""
-        dimension = oracle.space.dimension
-        points = self.w.shape == self.best.shape == (dimension,)
-        return (
-            points
-            and self.certificate.is_sound()
-            and self.bundle.is_sound(dimension, oracle.groups, oracle.space.n_free)
-        )
-
 
 @dataclass(slots=True)
 class CuttingPlane(OracleSolver):
@@ -143,6 +133,3 @@ class CuttingPlane(OracleSolver):
 
     def sample(self) -> Sample:
         return self._sample(self.oracle.cut(self.state.w, None))
-
-    def is_sound(self) -> bool:
-        return self.state.is_sound(self.oracle)

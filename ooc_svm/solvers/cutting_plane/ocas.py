@@ -109,17 +109,6 @@ class OcasState:
         """Give the arrays of a release that did not count rounding those of today."""
         saved.setdefault("score_error", np.asarray(math.nan))
 
-    def is_sound(self, oracle: RayOracle) -> bool:
-        """Whether the parts fit the oracle; a saved state may come from anywhere."""
-        dimension = oracle.space.dimension
-        points = self.w.shape == self.best.shape == (dimension,)
-        points = points and self.forecast.shape == (oracle.forecast_size,)
-        return (
-            points
-            and self.certificate.is_sound()
-            and self.bundle.is_sound(dimension, oracle.groups, oracle.space.n_free)
-        )
-
 
 @dataclass(slots=True)
 class Ocas(OracleSolver):
@@ -216,4 +205,5 @@ class Ocas(OracleSolver):
 
     def is_sound(self) -> bool:
         places = len(self.oracle.places(1.0, self.points))
-        return len(self.state.thetas) in {1, 3, places} and self.state.is_sound(self.oracle)
+        known = self.state.forecast.shape == (self.oracle.forecast_size,)
+        return known and len(self.state.thetas) in {1, 3, places} and OracleSolver.is_sound(self)

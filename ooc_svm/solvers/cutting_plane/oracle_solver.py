@@ -168,6 +168,15 @@ class OracleSolver(Prunable):
     def distrust(self, origin: str) -> None:
         self._origin = origin
 
+    def is_sound(self) -> bool:
+        state, space = self.state, self.oracle.space
+        sound: bool = (
+            state.w.shape == state.best.shape == (space.dimension,)
+            and state.certificate.is_sound()
+            and state.bundle.is_sound(space.dimension, self.oracle.groups, space.n_free)
+        )
+        return sound
+
     @property
     def rounding(self) -> Rounding:
         """What rounding can change; after the first read."""
