@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from ooc_svm.losses.functions import breakpoint, piece_sign, pieces
-from ooc_svm.ops.compiled import compiled
+from ooc_svm.ops.compiled import compiled, inlined
 
 
 @compiled
@@ -57,6 +57,12 @@ def add_event(c, d, omega, low, per_unit, bins):  # type: ignore[no-untyped-def]
             bins[0, q] += 1.0
             bins[1, q] += direction * c
             bins[2, q] += direction * d
+
+
+@inlined
+def _fall(sign, t, start, end, b_0, b_change, kink_0, kink_change):  # type: ignore[no-untyped-def]
+    """A piece of a row along a segment: c and d, of the scores at its ends."""
+    return sign * (t - start - b_0) - kink_0, sign * (end - start + b_change) + kink_change
 
 
 @compiled
@@ -106,7 +112,7 @@ def trial_cuts(  # type: ignore[no-untyped-def]
                     cuts[1, k, group] += own
                     cuts[2, k, group] += omega
                 coefficients[p * width + k, i] = own
-            c, d = sign * (t - start - b_0) - kink_0, sign * (s - start + b_change) + kink_change
+            c, d = _fall(sign, t, start, s, b_0, b_change, kink_0, kink_change)
             if c > 0.0:
                 base[0] += omega * c
             if c > 0.0 or (c == 0.0 and d < 0.0):
@@ -152,10 +158,7 @@ def refine_bins(loss, best, end, free, low, per_unit, targets, weights, bins):  
         t = targets[i]
         for p in range(pieces(loss)):
             sign = piece_sign(loss, p, t)
-            c, d = (
-                sign * (t - best[i] - b_0) - kink_0,
-                sign * (end[i] - best[i] + b_change) + kink_change,
-            )
+            c, d = _fall(sign, t, best[i], end[i], b_0, b_change, kink_0, kink_change)
             add_event(c, d, weights[i], low, per_unit, bins)
 
 
@@ -171,10 +174,7 @@ def collect_events(  # type: ignore[no-untyped-def]
         t = targets[i]
         for p in range(pieces(loss)):
             sign = piece_sign(loss, p, t)
-            c, d = (
-                sign * (t - best[i] - b_0) - kink_0,
-                sign * (end[i] - best[i] + b_change) + kink_change,
-            )
+            c, d = _fall(sign, t, best[i], end[i], b_0, b_change, kink_0, kink_change)
             if (c > 0.0 and d > 0.0) or (c < 0.0 and d < 0.0):
                 u = c / (c + d)
                 place = (u - low) * per_unit
