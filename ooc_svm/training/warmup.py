@@ -25,7 +25,8 @@ PATIENCE = 1.5
 COMPILING = "compiling, once for this version on this machine; takes up to a minute ..."
 
 N_ROWS, N_FEATURES = 64, 8  # Rows and columns of the data of a warm-up
-N_LONG = 3 * LONG_ROW  # Columns where rows are long: two fifths of them are not 0
+# Columns of long rows, two fifths of which are not 0; and all columns then: with fewer rows have no parts
+N_LONG, N_WIDE = 3 * LONG_ROW, 1 << 13
 N_SPREAD = 8  # Sets of columns that rows are spread over, so that their mean is small
 
 _done: set[tuple[object, ...]] = set()
@@ -95,11 +96,11 @@ def _tiny_run(
         wide = np.zeros((N_ROWS, N_SPREAD, n_used), values.dtype)
         wide[numbers, numbers % N_SPREAD] = values
         values = wide.reshape(N_ROWS, -1)
-    if kinds.many_columns:
+    if kinds.many_columns or kinds.long_rows:
         from scipy.sparse import csr_array
 
         values = csr_array(values)
-        values.resize(N_ROWS, MANY_COLUMNS + 1)
+        values.resize(N_ROWS, MANY_COLUMNS + 1 if kinds.many_columns else max(N_WIDE, values.shape[1]))
     problem = PROBLEMS[options.problem]
     # With a C as large as that streamed SMO does not solve rows so soon that it takes no proximal step.
     C = 1000.0 if options.resolved_solver == "streamed-smo" and "C" not in problem.without else 1.0

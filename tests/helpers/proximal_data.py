@@ -69,15 +69,30 @@ class Rows:
             most * (len(self.csr[1]) + self.n), np.zeros(1, np.uint8), np.zeros(dual_loops.N_SUMS),
         )  # fmt: skip
 
-    def step(self, mu: float = MU, stop: int = 0, most: int = 10**9, crew: Crew | None = None):
+    def step(
+        self,
+        mu: float = MU,
+        stop: int = 0,
+        most: int = 10**9,
+        crew: Crew | None = None,
+        wanted: float = 0.0,
+    ):
         sums = np.zeros(dual_loops.N_SUMS)
         solve = proximal.Solve(
             self.of_loss, self.csr, self.places, self.squares, self.moments, self.mean_row, self.scale2,
-            self.w, self.bias, self.targets, self.dual,
+            self.w, self.bias, self.targets, self.dual, self.stationarity,
         )  # fmt: skip
         n_elements, flag = len(self.csr[1]) + self.n, np.full(1, stop, np.uint8)
-        longer = proximal.proximal_step(solve, mu, n_elements, most, flag, sums, crew or Alone())
+        of_step = mu, wanted, n_elements, most, flag, sums, crew or Alone()
+        longer, self.gap = proximal.proximal_step(solve, *of_step)
         return sums, longer
+
+    def row_gaps(self) -> float:
+        """The sum of the row gaps where the solve is, by dense products."""
+        center = 0.0 if self.mean_row is None else self.mean_row / self.scales
+        own = np.append(self.w / self.scales - self.bias[dual_loops.TOTAL] * center, 0.0)
+        residual = self.t - self.whole @ own
+        return float(dual_loops.row_gaps(self.of_loss, self.dual, residual, self.targets, self.stationarity))
 
     def residual(self, dual):
         """By dense products, from the multipliers alone."""

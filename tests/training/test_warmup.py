@@ -16,7 +16,8 @@ from scipy.sparse import csr_array, random_array
 from ooc_svm import plan, train
 from ooc_svm.options import TrainOptions
 from ooc_svm.solvers.base import LONG_ROW, MANY_COLUMNS, FunctionKinds
-from ooc_svm.solvers.streamed_smo import proximal, proximal_loops, team_loops
+from ooc_svm.solvers.streamed_smo import dual_loops, proximal, proximal_loops, team_loops
+from ooc_svm.solvers.streamed_smo.proximal import MOST_COLUMNS
 from ooc_svm.training import warmup
 
 VALUES = ["epsilon-insensitive", "squared-epsilon-insensitive"]
@@ -147,8 +148,15 @@ def test_one_training_leaves_nothing_behind_for_the_next(few_held):
 
 
 def test_long_rows_are_made_up_where_the_data_have_them(runs):
-    for n_features, expected in ((LONG_ROW - 1, SHORT), (LONG_ROW, LONG)):
-        train(np.ones((60, n_features)), np.arange(60) % 2, max_passes=1)
+    few, many = MOST_COLUMNS + 1, MOST_COLUMNS + 2
+    for length, n_features, expected in (
+        (LONG_ROW - 1, many, SHORT),
+        (LONG_ROW, few, SHORT),
+        (LONG_ROW, many, LONG),
+    ):
+        X = csr_array(np.ones((60, length)))
+        X.resize(60, n_features)
+        train(X, np.arange(60) % 2, max_passes=1)
         assert runs.pop()[3] == expected
 
 
@@ -223,7 +231,8 @@ def test_all_of_a_proximal_step_is_called(loss, bias, monkeypatch):
     for name in loops:
         watched(proximal_loops, name)
     watched(proximal, "newton_direction")
+    watched(dual_loops, "row_gaps")
     monkeypatch.setattr(warmup, "_done", set())
     problem = "svr" if loss in VALUES else "svc"
     warmup.warm_up(TrainOptions(problem=problem, loss=loss, bias=bias), "float32", False, print, load=True)
-    assert called == {*loops, "newton_direction"}
+    assert called == {*loops, "newton_direction", "row_gaps"}

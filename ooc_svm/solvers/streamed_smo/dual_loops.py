@@ -422,6 +422,18 @@ def residuals(indptr, indices, values, places, moments, w, bias, targets, out): 
 
 
 @compiled
+def row_gaps(loss, dual, residual, targets, stationarity):  # type: ignore[no-untyped-def]
+    """The sum of the row gaps at some residuals; how far each row is from being stationary (out)."""
+    gap = 0.0
+    for i in range(len(dual)):
+        v, r, t, c = dual[i], residual[i], targets[i, 0], targets[i, 1]
+        own_gap = row_gap(loss, v, r, t, c)
+        gap += own_gap
+        stationarity[i] = violation(loss, v, r, t, c, own_gap)
+    return gap
+
+
+@compiled
 def count_outside(loss, dual, targets, share):  # type: ignore[no-untyped-def]
     """Number of multipliers that are outside their bounds by more than a share of these, or no numbers."""
     outside = 0

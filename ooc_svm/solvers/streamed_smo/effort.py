@@ -157,12 +157,14 @@ def effort_for(
     narrow: bool = False,
     few_columns: bool = False,
     shared: bool = False,
+    long_rows: bool = False,
     rounds: int = 0,
 ) -> Effort:
     """The effort for data of a size with a share of it resident, and so many lanes where they are given.
 
     ``rests``: whether rows come to rest at a bound. ``narrow``: see `SmoParameters`. ``few_columns``: whether
-    these are so few that a proximal step costs little; ``shared``: whether threads may share it, too.
+    these are so few that a proximal step costs little; ``shared``: whether threads may share it, too;
+    ``long_rows``: see `ooc_svm.solvers.streamed_smo.resident_rows.are_long`.
     ``rounds``: those of a run that goes on, else 0. None of them must follow from a clock, or from the
     threads there are, since the bits follow from them.
     """
@@ -188,7 +190,8 @@ def effort_for(
     effort = replace(effort, lanes=lanes, unbounded_ratio=1.0, offered=1.0, visits=1)
     if not has_one_round:
         return replace(effort, rounds=rounds)
-    patience = effort.few_columns_patience if few_columns else effort.least_patience
+    patience = effort.patience if long_rows else effort.least_patience
+    patience = effort.few_columns_patience if few_columns else patience
     return replace(
         effort,
         rounds=1,

@@ -33,6 +33,7 @@ from ooc_svm.solvers.streamed_smo.path import Path
 from ooc_svm.solvers.streamed_smo.resident_rows import (
     PARTS,
     ResidentRows,
+    are_long,
     count_parts,
     has_proximal_steps,
     has_shared_steps,
@@ -121,7 +122,7 @@ class StreamedSmoPackage(SmoWarmStarting):
         lanes = effort_for(size.n_nonzeros, 1.0, options.lanes).lanes
         threads = lanes, room.threads
         left, roomy = _left(size, options, room, threads), 0.0
-        cut_for, rounds, parts = None, 0, count_parts(size.n_nonzeros, size.n_rows)
+        cut_for, rounds, parts = None, 0, _parts(size)
         if kept is not None:
             parts = kept.get("parts", 1)
             if parts not in PARTS:
@@ -157,7 +158,7 @@ class StreamedSmoPackage(SmoWarmStarting):
 
     def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
         """So few rows are resident that some come and some leave."""
-        few, parts = size.n_nonzeros // 4, count_parts(size.n_nonzeros, size.n_rows)
+        few, parts = size.n_nonzeros // 4, _parts(size)
         size = _with_members(size, options)
         parameters = SmoParameters(few, _pairs(size, few, size.n_models), few, parts, _narrow(size, few))
         return _plan(size, options, NO_ROOM, parameters)
@@ -253,6 +254,7 @@ def _effort(size: DataSize, options: TrainOptions, parameters: SmoParameters) ->
         narrow=bool(parameters.narrow),
         few_columns=is_narrow(size.dimension),
         shared=has_shared_steps(size.dimension, size.elements, size.n_rows),
+        long_rows=are_long(size.n_nonzeros, size.n_rows),
         rounds=parameters.rounds,
     )
 
@@ -292,8 +294,12 @@ def _plan(
 
 def _narrow(size: DataSize, capacity: int) -> int:
     """`SmoParameters.narrow` of a run that holds so much."""
-    steps = capacity == size.elements and count_parts(size.n_nonzeros, size.n_rows) == 1
-    return int(is_narrow(size.dimension) or (steps and has_proximal_steps(size.dimension)))
+    all_held = capacity == size.elements
+    return int(is_narrow(size.dimension) or (all_held and has_proximal_steps(size.dimension)))
+
+
+def _parts(size: DataSize) -> int:
+    return count_parts(size.dimension, size.n_nonzeros, size.n_rows)
 
 
 def _least_capacity(size: DataSize) -> int:
@@ -370,16 +376,11 @@ def _rows_nbytes(
             # that are not held then are far from the margins, and hardly any is a candidate.
             copies, candidates = n_copies, of_mean_length
     element = (1 + copies * effort.offered) * (4 + size.value_bytes)
-    cuts = 4 * (count_parts(size.n_nonzeros, size.n_rows) + 1) * share * size.n_rows
-    of_pairs = (PAIR_BYTES + _proximal_bytes(size)[0]) * pairs + CANDIDATE_BYTES * candidates
+    cuts = 4 * (_parts(size) + 1) * share * size.n_rows
+    of_pairs = (
+        PAIR_BYTES + proximal_bytes(size.dimension, size.elements)[0]
+    ) * pairs + CANDIDATE_BYTES * candidates
     return int(share * size.elements * element + cuts + of_pairs)
-
-
-def _proximal_bytes(size: DataSize) -> tuple[int, int]:
-    """Those of `proximal_bytes`; rows in parts take no proximal steps."""
-    if count_parts(size.n_nonzeros, size.n_rows) > 1:
-        return 0, 0
-    return proximal_bytes(size.dimension, size.elements)
 
 
 def _items(
@@ -409,7 +410,7 @@ def _items(
     solving = min(threads, n_models)
     if not solves:
         return tuple(items)
-    if of_step := _proximal_bytes(size)[1]:
+    if of_step := proximal_bytes(size.dimension, size.elements)[1]:
         note = f"compiled, and vectors and systems of {solving} model(s)"
         items.append(MemoryItem("proximal steps", COMPILED_BYTES + solving * of_step, note))
     if size.dimension > MANY_COLUMNS:

@@ -42,18 +42,26 @@ from ooc_svm.solvers.streamed_smo.newton_loops import inner, newton_direction
 # Columns up to which F' is put together: a row of 14 nonzeros takes the time of five products with it. And up
 # to which there are proximal steps: with many columns rows are less alike, and sweeps come to an end soon.
 MOST_DIRECT, MOST_COLUMNS = 256, 4096
-# Of Newton's method: steps at most; what is left of F when it ends; what is left of the gradient when the
-# search along a line ends, and points that it tries at most.
-MOST_STEPS, LEFT = 25, 1e-4
+# Of Newton's method: steps at most; what is left of F when it ends, as a share of what it was and of u, since
+# the change of w is u - F; a step that leaves more than this share of F, once the first is so, is the last
+# one. What is left of the gradient when the search along a line ends, and points that it tries at most.
+MOST_STEPS, LEFT, LEFT_OF_WAY, STUCK = 25, 1e-4, (1e-2, 0.3), 0.5
 LEFT_ALONG, MOST_TRIED = 0.1, 20
 # A slope of D that is less than this share of its terms may be rounding.
 ROUNDING = 1e-9
 
+NOT_TAKEN = 0.0, math.inf  # What `proximal_step` returns of a step to nowhere
+
 # Steps hold multipliers less firmly each time: at first, and by a factor. Where multipliers have limits and
 # columns are many, the less firmly that is, the more products a step takes (the second numbers). Between two
 # of them rows are swept once at least, and for this part of what the step has cost: sweeps go where no step
-# leads that ends early.
-FIRM, LESS_FIRM, LEAST_FIRM, SWEEPS_A_STEP = (0.3, 1.0), (0.3, 0.6), 1e-3, 0.1
+# leads that ends early. But a step that leaves less than this part of the gaps is followed by another one:
+# where C |x|^2 is huge, a sweep takes w so far away that no step finds the way back.
+FIRM, LESS_FIRM, LEAST_FIRM, SWEEPS_A_STEP, CLOSER = (0.3, 1.0), (0.3, 0.6), 1e-3, 0.1, 0.1
+
+# A solve ends with a step that leaves this part of the gaps wanted: a sweep leaves less than it sees, a step
+# what is seen.
+ENOUGH = 0.5
 
 # Nonzeros and rows of a piece at least, a millisecond or two; pieces at most; and rows that are not worth the
 # time of another thread.
@@ -88,23 +96,27 @@ class Solve:
     bias: Float64Array
     targets: Float64Array
     dual: Float64Array
+    stationarity: Float64Array
 
 
 def proximal_step(
     solve: Solve,
     mu: float,
+    wanted: float,
     n_elements: int,
     most_elements: int,
     stop: npt.NDArray[np.uint8],
     sums: Float64Array,
     crew: Crew,
-) -> float:
+) -> tuple[float, float]:
     """Move all multipliers towards those of the proximal step, as far along as D grows; w and b follow.
 
     Parameters
     ----------
     mu : float
         How firmly the multipliers are held where they are, as a multiple of 1 / c.
+    wanted : float
+        Sum of the row gaps at which the solve ends.
     n_elements, most_elements : int
         Nonzeros and rows there are, and after how many no direction is looked for.
     stop, sums : ndarray
@@ -114,17 +126,19 @@ def proximal_step(
 
     Returns
     -------
-    float
+    longer : float
         The sum of the norms of what rows add to w, which it may have been longer by on the way.
+    gap : float
+        The sum of the row gaps where the step ends, roughly if it is more than wanted; inf if none is taken.
     """
     crew.begin()
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # A step to nowhere is not taken.
             step = _Step(solve, mu, n_elements, crew)
-            found = step.find(most_elements, stop)
+            taken = step.take(wanted, sums) if step.find(most_elements, stop) else NOT_TAKEN
             sums[dual_loops.ROWS] += step.rows
             sums[dual_loops.ELEMENTS] += step.elements
-            return step.take(sums) if found else 0.0
+            return taken
     finally:
         crew.end()
 
@@ -158,20 +172,27 @@ class ProximalSteps:
         self._stop, self._sums, self._crew = stop, sums, crew
         self._firm, self._less_firm = FIRM[by_products], LESS_FIRM[by_products]
 
-    def go(self, left: int) -> tuple[float, int]:
-        """Take a step, with so many nonzeros and rows left to look at.
+    def go(self, wanted: float, left: int) -> tuple[float, float, int]:
+        """Take a step towards a sum of row gaps, with so many nonzeros and rows left to look at.
 
-        Returns what `proximal_step` does, and after how many of them the next one comes.
+        Returns what `proximal_step` does, and after how many of them the next one comes: 0 if at once.
+        ``sums`` has the gaps before, and those after it if there is a step.
         """
         sums, mu = self._sums, self._firm * self._unit
-        changes, before = sums[dual_loops.CHANGES], looked_at(sums)
-        longer = proximal_step(self._solve, mu, self._sweep, left, self._stop, sums, self._crew)
+        changes, before, apart = sums[dual_loops.CHANGES], looked_at(sums), sums[dual_loops.GAP]
+        of_step = mu, ENOUGH * wanted, self._sweep, left
+        longer, gap = proximal_step(self._solve, *of_step, self._stop, sums, self._crew)
         self._firm = max(self._less_firm * self._firm, LEAST_FIRM)
         spent = looked_at(sums) - before
         left -= spent
         # Where a step moves nothing, rounding hides what others would gain.
-        moves = sums[dual_loops.CHANGES] != changes
-        return longer, min(max(self._sweep, int(SWEEPS_A_STEP * spent)), left) if moves else left
+        if sums[dual_loops.CHANGES] == changes:
+            return longer, gap, max(left, 1)
+        sums[dual_loops.GAP] = gap
+        if gap < CLOSER * apart and left > 0:
+            return longer, gap, 0
+        # A sweep comes to its end in any case.
+        return longer, gap, max(min(max(self._sweep, int(SWEEPS_A_STEP * spent)), left), 1)
 
 
 class _Piece:
@@ -181,6 +202,7 @@ class _Piece:
         solve, d, m, own = step.solve, len(step.solve.w), end - begin, slice(begin, end)
         self.solve, self.mu = solve, step.mu
         self.places, self.targets, self.dual = solve.places[own], solve.targets[own], solve.dual[own]
+        self.stationarity = solve.stationarity[own]
         self.moments = None if solve.moments is None else solve.moments[own]
         # v' and s
         self.moved, self.slopes = self.dual.copy(), step.slopes[own]
@@ -198,15 +220,32 @@ class _Piece:
         # What rows that do not move, and all rows, add to the slope at the end of the line; and what those
         # that move add where it is asked for
         self.others = self.total = self.along = 0.0
-        # What `gain_along` and `go` return, and the sums that the latter adds to
+        # What `gain_along` and `go` return, and the sums that the latter adds to; of the row gaps at the end
         self.gain = self.moves = 0.0, 0.0, 0.0
-        self.sums = np.zeros(dual_loops.N_SUMS)
+        self.sums, self.gap = np.zeros(dual_loops.N_SUMS), 0.0
 
     def begin(self) -> None:
         """Find the residuals of the rows."""
+        self._find_residuals()
+        self.began[:] = self.residual
+
+    def foresee_gap(self, theta: float) -> None:
+        """Find the gaps of the rows after a share of the step, if w moves by that of u."""
+        self.residual += (1.0 - theta) * (self.began - self.residual)
+        self._find_gap()
+
+    def end(self) -> None:
+        """Find the gaps of the rows where w has come to."""
+        self._find_residuals()
+        self._find_gap()
+
+    def _find_gap(self) -> None:
+        of_rows = self.dual, self.residual, self.targets, self.stationarity
+        self.gap = dual_loops.row_gaps(self.solve.loss, *of_rows)
+
+    def _find_residuals(self) -> None:
         solve, of_rows = self.solve, (self.places, self.moments)
         dual_loops.residuals(*solve.matrix, *of_rows, solve.w, solve.bias, self.targets, self.residual)
-        self.began[:] = self.residual
 
     def follow(self, theta: float) -> None:
         """Go to a point of the line."""
@@ -280,7 +319,8 @@ class _Step:
 
     def find(self, most_elements: int, stop: npt.NDArray[np.uint8]) -> bool:
         """Find u by Newton's method; False where it was stopped."""
-        scale2, goal, theta = self.solve.scale2, -1.0, 0.0
+        scale2, goal, before, theta = self.solve.scale2, -1.0, math.inf, 0.0
+        of_way = LEFT_OF_WAY[not self.direct]
         for number in range(MOST_STEPS + 1):
             self._crew.each(partial(_Piece.follow, theta=theta), self._pieces)
             if stop[0]:
@@ -288,9 +328,12 @@ class _Step:
             gradient, gradient_b = self._gradient()
             size = math.sqrt(inner(gradient, gradient, scale2) + gradient_b * gradient_b)
             goal = LEFT * size if number == 0 else goal
+            way = math.sqrt(inner(self._u, self._u, scale2) + self._u_b * self._u_b)
             left = most_elements - self.rows - self.elements
-            if not size > goal or number == MOST_STEPS or left <= 0:
+            done = not size > min(goal, of_way * way) or (size <= goal and size > STUCK * before)
+            if done or number == MOST_STEPS or left <= 0:
                 break
+            before = size
             direction, direction_b = self._direction(gradient, gradient_b, left, stop)
             if stop[0]:
                 return False
@@ -301,7 +344,7 @@ class _Step:
             self._u_b += theta * direction_b
         return True
 
-    def take(self, sums: Float64Array) -> float:
+    def take(self, wanted: float, sums: Float64Array) -> tuple[float, float]:
         """Take as much of the step as D grows by; see `proximal_step`."""
         solve, (change, changes) = self.solve, self._change()
         self._crew.each(_Piece.find_gain, self._pieces)
@@ -309,7 +352,7 @@ class _Step:
         bend += inner(change, change, solve.scale2) + (self._root * changes) * (self._root * changes)
         theta = min(slope / bend, 1.0) if bend > 0.0 else (1.0 if bend == 0.0 else 0.0)
         if not (theta > 0.0 and slope > ROUNDING * terms):
-            return 0.0
+            return NOT_TAKEN
         self._crew.each(partial(_Piece.go, theta=theta), self._pieces)
         longest = 0.0
         for piece in self._pieces:
@@ -319,7 +362,12 @@ class _Step:
             solve.bias[dual_loops.TOTAL] += total
             sums += piece.sums
             longest += longer
-        return longest
+        self._crew.each(partial(_Piece.foresee_gap, theta=theta), self._pieces)
+        if sum(piece.gap for piece in self._pieces) <= wanted:
+            self._crew.each(_Piece.end, self._pieces)
+            m = len(solve.dual)
+            self._rows, self._elements = self._rows + m, self._elements + self._n_elements - m
+        return longest, sum(piece.gap for piece in self._pieces)
 
     def _change(self) -> tuple[Float64Array, float]:
         """What the rows add to w and to the sum of the multipliers where these are v'."""

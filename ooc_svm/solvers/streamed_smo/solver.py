@@ -430,10 +430,8 @@ class StreamedSmo(Prunable):
         w = state.w.copy()
         floor = self._floor(w, multipliers.linear, multipliers.total)
         near = self.certificate.relative_gap <= NEAR * self.stopping.tol
-        share = (effort.last_share if near else effort.early_share) if last else effort.share
         hardness = hardness_after(self.certificate.history)
-        if not last:
-            share /= hardness
+        share = (effort.last_share if near else effort.early_share) if last else effort.share / hardness
         wanted = max(share * float(state.gaps.sum()), floor)
         sweeps = effort.waiting_sweeps if state.waits else hardness * effort.sweeps
         most = max(int(sweeps * self.n_nonzeros / len(self.rounds)), WORTHWHILE)
@@ -447,8 +445,10 @@ class StreamedSmo(Prunable):
             # No row elsewhere has a gap, and D, which the gap wanted is a share of, is nearly known.
             linear = multipliers.linear + float(sums[dual_loops.LINEAR])
             wanted = self._floor(w, linear, float(bias[dual_loops.TOTAL]))
-            more, later = solve(seed_of(seed, 1), wanted, most, again=self._root is None)
-            sums, longest = sums + more, max(longest, later)
+            if not sums[dual_loops.GAP] <= wanted:
+                sums[dual_loops.GAP] = 0.0
+                more, later = solve(seed_of(seed, 1), wanted, most, again=self._root is None)
+                sums, longest = sums + more, max(longest, later)
         if follow:
             b = float(bias[dual_loops.B] - rate * bias[dual_loops.TOTAL])
         if model.free_bias and (total := float(bias[dual_loops.TOTAL])):

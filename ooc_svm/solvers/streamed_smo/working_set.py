@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array, Values
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.crew import Crew
-from ooc_svm.solvers.streamed_smo import dual_loops
+from ooc_svm.solvers.streamed_smo import dual_loops, proximal
 from ooc_svm.solvers.streamed_smo.dual import DualModel, looked_at
 from ooc_svm.solvers.streamed_smo.proximal import MOST_COLUMNS, ProximalSteps, Solve, count_pieces
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows, is_narrow
@@ -21,8 +21,6 @@ from ooc_svm.solvers.streamed_smo.team import Parts, Team, on_lines
 
 # Limits of the search for a bias: doublings of a step, and halvings of the interval that is found.
 MAX_DOUBLINGS, BISECTIONS = 60, 20
-
-LARGEST = 1e8  # Curvature of the logistic loss, times the square of a row's norm, with which there are steps
 
 GO_ON = np.zeros(1, np.uint8)  # For a solve that nothing stops
 
@@ -49,6 +47,8 @@ class WorkingSet:
     # The threads that may solve: of rows in parts; of other rows
     _team: Team | None = field(default=None, init=False, metadata={"saved": False})
     _crew: Crew = field(init=False, metadata={"saved": False})
+    # Sum of the row gaps that a step left, if the last solve ended with one
+    _gap_after_step: float = field(default=math.inf, init=False, metadata={"saved": False})
 
     def __post_init__(self) -> None:
         self._crew = self.rows.crew()
@@ -137,7 +137,7 @@ class WorkingSet:
         moments = self._moments(mean)
 
         def solve(parts: Parts | None, own: Float64Array) -> float:
-            of_model = own, bias, self.targets, self.dual
+            of_model = own, bias, self.targets, self.dual, self.stationarity
             steps, limit = None, most_elements
             if own is w and len(w) <= MOST_COLUMNS:
                 of_rows = rows.matrix, places, rows.squares, moments, own_mean, scale2
@@ -145,19 +145,25 @@ class WorkingSet:
                 n_elements = int(rows.sizes[self.places].sum())
                 steps = self._steps(model, here, n_elements, unit, stop, sums)
                 first = 1.0 if again and is_narrow(len(w)) else patience
+                if again and self._gap_after_step < math.inf:
+                    first, sums[dual_loops.GAP] = 0.0, self._gap_after_step
                 if steps is not None and first * n_elements < most_elements:
                     limit = int(first * n_elements)
             longest, order, n_steps = 0.0, seed, 0
+            self._gap_after_step = math.inf
             while True:
-                done = dual_loops.solve(
+                done = limit > 0 and dual_loops.solve(
                     model.loss, *rows.matrix, parts, places, rows.squares, moments, scale2, own, bias, follow,
-                    self.targets, self.dual, self.stationarity, order, wanted, limit, stop, sums,
+                    *of_model[2:], order, wanted, limit, stop, sums,
                 )  # fmt: skip
                 left = most_elements - looked_at(sums)
                 if done or stop[0] or left <= 0 or steps is None:
                     return longest
-                longer, limit = steps.go(left)
+                longer, gap, limit = steps.go(wanted, left)
                 longest = max(longest, model.space.norm(w) + longer)
+                if gap <= proximal.ENOUGH * wanted:
+                    self._gap_after_step = gap
+                    return longest
                 n_steps += 1
                 order = seed_of(int(seed), n_steps)
 
@@ -185,9 +191,7 @@ class WorkingSet:
         """The proximal steps of a `solve`, if it has any; ``n_elements``: nonzeros and rows."""
         # Where multipliers have limits, these are what residuals are to be compared with.
         scale = unit if model.has_limits else 1.0
-        # Beyond, a rounding of a multiplier near its bound moves scores that no loss is 0 or a line at.
-        most = float(self.targets[:, 1].max() * (self.rows.squares.max() + here.bias[dual_loops.RHO]))
-        if not scale > 0.0 or not (model.has_end or most < LARGEST):
+        if not scale > 0.0:
             return None
         by_products = model.has_limits and not is_narrow(len(here.w))
         return ProximalSteps(here, n_elements, scale, by_products, stop, sums, self._crew)
