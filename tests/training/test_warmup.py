@@ -148,16 +148,17 @@ def test_one_training_leaves_nothing_behind_for_the_next(few_held):
 
 
 def test_long_rows_are_made_up_where_the_data_have_them(runs):
-    few, many = MOST_COLUMNS + 1, MOST_COLUMNS + 2
+    few, many = MOST_COLUMNS, MOST_COLUMNS + 2
     for length, n_features, expected in (
-        (LONG_ROW - 1, many, SHORT),
-        (LONG_ROW, few, SHORT),
-        (LONG_ROW, many, LONG),
+        (LONG_ROW - 1, many, [SHORT]),
+        (LONG_ROW, few, []),  # as before
+        (LONG_ROW, many, [LONG]),
     ):
         X = csr_array(np.ones((60, length)))
         X.resize(60, n_features)
         train(X, np.arange(60) % 2, max_passes=1)
-        assert runs.pop()[3] == expected
+        assert [each[3] for each in runs] == expected
+        runs.clear()
 
 
 def test_many_columns_and_models_are_made_up_where_there_are_as_many(runs):
