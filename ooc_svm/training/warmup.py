@@ -25,7 +25,7 @@ PATIENCE = 1.5
 COMPILING = "compiling, once for this version on this machine; takes up to a minute ..."
 
 N_ROWS, N_FEATURES = 64, 8  # Rows and columns of the data of a warm-up
-# Columns of long rows, two fifths of which are not 0; and all columns then: with fewer rows have no parts
+# Columns of long rows, two fifths of which are not 0; and all columns then: with fewer there are no parts
 N_LONG, N_WIDE = 3 * LONG_ROW, 1 << 13
 N_SPREAD = 8  # Sets of columns that rows are spread over, so that their mean is small
 
