@@ -724,7 +724,7 @@ def test_what_the_writer_raises_passes_through(tmp_path):
 def test_check_writable(tmp_path):
     check_writable(tmp_path / "f")
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(StorageError, match="No such file"):
+    with pytest.raises(StorageError, match="there is no folder"):
         check_writable(tmp_path / "nowhere" / "f")
     with pytest.raises(StorageError, match="not a regular file"):
         check_writable(tmp_path)

@@ -137,7 +137,7 @@ def test_a_folder_that_is_removed_before_it_is_locked_is_made_again(tmp_path: Pa
 
     def late(lock, operation):
         flock(lock, operation)
-        if not removed:
+        if operation == fcntl.LOCK_SH and not removed:
             removed.append(operation)
             shutil.rmtree(folder_of(tmp_path, NEW))
 

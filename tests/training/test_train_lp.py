@@ -136,7 +136,7 @@ def test_the_mean_of_the_rounds_saves_a_read_where_most_free_rows_are_elsewhere(
     labels = np.sign(scores + 0.5 * np.sqrt(30) * rng.standard_normal(6000))
 
     def reads():
-        options = {"loss": "lp", "p": 1.5, "tol": 1e-4, "resident": 0.1, "solver": "streamed-smo"}
+        options = {"loss": "squared-hinge", "tol": 1e-4, "resident": 0.1, "solver": "streamed-smo"}
         report = train(rows, labels, **options).report
         assert report["converged"]
         return report["passes"]
