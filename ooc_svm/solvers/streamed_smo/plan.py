@@ -299,6 +299,7 @@ def _narrow(size: DataSize, capacity: int) -> int:
 
 
 def _parts(size: DataSize) -> int:
+    """`SmoParameters.parts` of a new run."""
     return count_parts(size.dimension, size.n_nonzeros, size.n_rows)
 
 
@@ -377,9 +378,8 @@ def _rows_nbytes(
             copies, candidates = n_copies, of_mean_length
     element = (1 + copies * effort.offered) * (4 + size.value_bytes)
     cuts = 4 * (_parts(size) + 1) * share * size.n_rows
-    of_pairs = (
-        PAIR_BYTES + proximal_bytes(size.dimension, size.elements)[0]
-    ) * pairs + CANDIDATE_BYTES * candidates
+    pair = PAIR_BYTES + proximal_bytes(size.dimension, size.elements)[0]
+    of_pairs = pair * pairs + CANDIDATE_BYTES * candidates
     return int(share * size.elements * element + cuts + of_pairs)
 
 
