@@ -1,11 +1,13 @@
 """P and D of a kernel model, and what rounding can have changed in them: bounds of first order.
 
 With ``u`` the unit roundoff of the precision, m the nonzeros of the longest row and Q the largest ``x.x``, a
-product of two rows is off by at most ``gamma(m + 3) Q``, and a value of the kernel by at most ``e``
-(`kernel_error`). Scores ``h = K v`` are sums of ``K change`` over all changes of the multipliers, so that
-each is off by at most ``sum |change| (e + gamma(additions) k)``, where k is the largest kernel value. A value
-of the Gaussian kernel is off by a share of itself: such a score is off by that share of ``sum |change| K``,
-which is far less where most rows are far from each other. Each row has a bound of its own, besides its score.
+product of two rows is off by at most ``gamma(m + 3) Q``. Each row has a size s (`row_sizes`), so that no
+value of the kernel is larger than ``s_i s_j``; it is off by at most ``e s_i s_j`` (`kernel_error`). Scores
+``h = K v`` are sums of ``K change`` over all changes of the multipliers, so that each is off by at most
+``s_i sum_j |change_j| s_j (e + gamma(additions))``. Sizes are 1 but for the polynomial kernel, whose values
+differ by many orders of magnitude where a few rows are far longer than the others. A value of the Gaussian
+kernel is off by a share of itself: such a score is off by that share of ``sum |change| K``, which is far less
+where most rows are far from each other. Each row has a bound of its own, next to its score.
 
 The certificate is that of the true kernel. Values of float32 serve for finding the multipliers; where their
 rounding hides the gap, the scores of the last multipliers are computed once more with values of float64.
@@ -29,7 +31,7 @@ from ooc_svm.solvers.rounding import gamma
 UNITS = {"float32": 2.0**-24, "float64": 2.0**-53}
 _DOUBLE = UNITS["float64"]
 ADDED = 4  # Roundings of what an update adds to a score, besides those of its sums
-# Error of a float32 kernel value, as a share of the largest one, above which float64 is used from the start.
+# Error of a float32 kernel value, as that share, above which float64 is used from the start.
 LARGEST_ERROR = 1e-3
 # Range of gamma, squared norms and kernel values in which products of float32 neither overflow nor vanish.
 LEAST, MOST = 1e-30, 1e30
@@ -63,8 +65,20 @@ def largest_value(kernel: Any, sizes: RowSizes) -> float:
     return 1.0
 
 
+def row_sizes(kernel: Any, squares: Float64Array) -> Float64Array:
+    """Numbers so that the kernel value of two rows is at most the product of theirs.
+
+    ``squares``: their squared norms.
+    """
+    if not isinstance(kernel, Polynomial):
+        return np.ones(len(squares))
+    with np.errstate(over="ignore"):
+        found: Float64Array = (kernel.gamma * squares + abs(kernel.coef0)) ** (0.5 * kernel.degree)
+    return found
+
+
 def kernel_error(kernel: Any, sizes: RowSizes, precision: str) -> float:
-    """What a kernel value can be off by at most."""
+    """What a kernel value can be off by at most, as a share of the product of the rows' sizes."""
     size, m = sizes.square, sizes.nonzeros
     if isinstance(kernel, GaussianOfFullRows):
         # The exponent t is a sum of 2 m squares of differences at most, and t e^-t is less than 1/2.
@@ -76,10 +90,10 @@ def kernel_error(kernel: Any, sizes: RowSizes, precision: str) -> float:
             exponent += kernel.gamma * size * (2.0 * _growth(m + 3, precision) + 4.0 * _growth(4, precision))
         relative = _growth(2.0 * EXP_ULPS, precision)
         return math.expm1(min(exponent, 1.0)) + 2.0 * relative if exponent < 1.0 else 1.0
-    inner = kernel.gamma * size + abs(kernel.coef0)
     if isinstance(kernel, Polynomial):
-        return _growth(kernel.degree * (m + 7), precision) * _power(inner, kernel.degree)
+        return _growth(kernel.degree * (m + 7), precision)
     assert isinstance(kernel, Sigmoid)
+    inner = kernel.gamma * size + abs(kernel.coef0)
     return float(min(_growth(m + 6, precision) * inner + _growth(4.0 * EXP_ULPS, precision), 2.0))
 
 
@@ -91,7 +105,7 @@ def precision_for(kernel: Any, sizes: RowSizes) -> str:
     error, largest = kernel_error(kernel, sizes, "float32"), largest_value(kernel, sizes)
     fits = all(LEAST <= number <= MOST for number in (kernel.gamma, sizes.square))
     fits = fits and max(largest, abs(getattr(kernel, "coef0", 0.0))) < MOST
-    return "float32" if fits and error <= LARGEST_ERROR * largest else "float64"
+    return "float32" if fits and error <= LARGEST_ERROR else "float64"
 
 
 def precision_of_predictions(kernel: Any, sizes: RowSizes) -> str:
@@ -100,17 +114,34 @@ def precision_of_predictions(kernel: Any, sizes: RowSizes) -> str:
     return precision_for(kernel, RowSizes(sizes.square, sizes.nonzeros))
 
 
-def update_error(
-    kernel: Any, sizes: RowSizes, precision: str, change: Float64Array, additions: int | None = None
-) -> float:
-    """What an update ``h += K change`` adds to the error of each score at most.
+def update_errors(
+    kernel: Any,
+    sizes: RowSizes,
+    precision: str,
+    moved: tuple[Float64Array, Float64Array],
+    squares: Float64Array,
+    additions: int | None = None,
+) -> Float64Array:
+    """What an update ``h += K change`` adds to the errors of some scores at most.
 
-    ``additions``: that a sum of a block goes through; by default as many as there are blocks.
+    ``moved``: changes of multipliers, and the squared norms of their rows. ``squares``: those of the rows
+    that follow. ``additions``: that a sum of a block goes through; by default as many as there are blocks.
     """
-    m, largest = len(change), largest_value(kernel, sizes)
-    size = float(np.abs(change).sum()) * (1.0 + gamma(m + 1))
+    change, m = np.abs(moved[0]), len(moved[0])
+    size = float((change * row_sizes(kernel, moved[1])).sum()) * (1.0 + gamma(m + 1))
     roundings = gram.ROUNDINGS + (m // gram.BLOCK + 1 if additions is None else additions)
-    return size * (kernel_error(kernel, sizes, precision) + gamma(roundings + ADDED) * largest)
+    share = kernel_error(kernel, sizes, precision) + gamma(roundings + ADDED)
+    return size * share * row_sizes(kernel, squares)
+
+
+def largest_update_error(
+    kernel: Any, sizes: RowSizes, precision: str, change: float, additions: int
+) -> float:
+    """The same, of rows as long as the longest one; ``change``: the sum of the changes' magnitudes."""
+    longest = np.array([sizes.square])
+    return float(
+        update_errors(kernel, sizes, precision, (np.array([change]), longest), longest, additions)[0]
+    )
 
 
 def scaling_error(largest: float, size: float) -> float:
@@ -163,8 +194,6 @@ class Values:
     dual: float
     dual_rounding: float
     support: int  # Support vectors
-    size: float  # Sum of the magnitudes of the multipliers
-    slopes: float  # Sum of the slopes of the losses
 
     @property
     def gap(self) -> float:
@@ -204,4 +233,4 @@ def values(
         dual_error += share * pull * (1.0 + chain) + 0.5 * share * share * largest * size * size
     primal_error = 0.5 * norm_error + losses_error + gamma(4) * abs(primal)
     dual_error += gamma(4) * abs(dual)
-    return Values(primal, primal_error, dual, dual_error, int(own[at.SUPPORT]), size, own[at.SLOPES])
+    return Values(primal, primal_error, dual, dual_error, int(own[at.SUPPORT]))

@@ -155,7 +155,7 @@ def damages(
     """
     sizes, certificate = RowSizes(found.square, found.nonzeros, model.ones), state.certificate
     fine, coarse = (
-        bound.update_error(model.kernel, sizes, each, np.array([weight]), n_rows)
+        bound.largest_update_error(model.kernel, sizes, each, weight, n_rows)
         for each in ("float64", precision)
     )
     largest = bound.largest_value(model.kernel, sizes)

@@ -21,6 +21,8 @@ from ooc_svm.ops.compiled import compiled, inlined
 from ooc_svm.ops.largest import LANES, first_largest
 
 TINY = 1e-12  # Curvature that stands for none: such a step ends at a bound
+# Of a curvature, the share that is left at least where another multiplier has followed: less is rounding.
+FLAT = 1e-6
 
 
 @inlined
@@ -152,45 +154,127 @@ def solve_pairs(K, boxes, v, d, share, most):  # type: ignore[no-untyped-def]
     return most, least
 
 
-@compiled
-def solve_singles(K, boxes, v, d, share, most):  # type: ignore[no-untyped-def]
-    """Steps of one multiplier each, where their sum is free: Platt (1998), equation 23.
+@inlined
+def _piece(v, d, low, high, eps, damping):  # type: ignore[no-untyped-def]
+    """The slope of D on the side of a kink that v moves to, and the ends of that side."""
+    kink = eps > 0.0
+    if v > 0.0 or (v == 0.0 and d > 0.0):
+        return d - damping * v - eps, max(low, 0.0) if kink else low, high
+    return d - damping * v + eps, low, min(high, 0.0) if kink else high
 
+
+@inlined
+def _along(slope, curvature, v, low, high):  # type: ignore[no-untyped-def]
+    """The step of one multiplier that is best between its ends."""
+    return min(max(slope / curvature, low - v), high - v)
+
+
+@inlined
+def _of_two(first, second, product, gains):  # type: ignore[no-untyped-def]
+    """What steps of two multipliers gain; ``gains``: slopes and curvatures of both."""
+    slope, curvature, other_slope, other_curvature = gains
+    own = first * (slope - 0.5 * curvature * first)
+    return own + second * (other_slope - 0.5 * other_curvature * second - product * first)
+
+
+@inlined
+def _best_two(product, gains, ends):  # type: ignore[no-untyped-def]
+    """The steps of two multipliers that gain most between their ends.
+
+    ``product``: kernel value of the two rows. ``gains``: see `_of_two`.
+    ``ends``: of both, each as multiplier, lower and upper end.
+
+    Where the top of the parabola is outside of the rectangle, the best point lies on an edge that it is
+    beyond of.
+    """
+    slope, curvature, other_slope, other_curvature = gains
+    v, low, high, other_v, other_low, other_high = ends
+    determinant = curvature * other_curvature - product * product
+    first = (other_curvature * slope - product * other_slope) / determinant
+    second = (curvature * other_slope - product * slope) / determinant
+    at_first, at_second = (
+        min(max(first, low - v), high - v),
+        min(max(second, other_low - other_v), other_high - other_v),
+    )
+    if at_first == first and at_second == second:
+        return first, second
+    best_first, best_second, best = 0.0, 0.0, 0.0
+    if at_first != first:
+        across = _along(other_slope - product * at_first, other_curvature, other_v, other_low, other_high)
+        best_first, best_second = at_first, across
+        best = _of_two(at_first, across, product, gains)
+    if at_second != second:
+        across = _along(slope - product * at_second, curvature, v, low, high)
+        gain = _of_two(across, at_second, product, gains)
+        if gain > best:
+            best_first, best_second = across, at_second
+    return best_first, best_second
+
+
+@inlined
+def _moved(v, change, low, high):  # type: ignore[no-untyped-def]
+    """A multiplier after its step: at a bound it is exactly there."""
+    if change == high - v:
+        return high
+    return low if change == low - v else v + change
+
+
+@compiled
+def solve_free_sum(K, boxes, v, d, share, most):  # type: ignore[no-untyped-def]
+    """Steps of two multipliers whose sum is free, as by Steinwart, Hush and Scovel (2011).
+
+    The first is that whose own step gains most, the second that which gains most after this step.
     The arguments are those of `solve_pairs`; with a penalized bias K has it, and d too.
     """
     m, least, target = len(v), math.inf, -1.0
     low, high, eps, damping = boxes[0], boxes[1], boxes[2], boxes[3]
     diagonal, upward, downward = np.empty(m), np.empty(m), np.empty(m)
     for k in range(m):
-        diagonal[k] = np.float64(K[k, k]) + damping[k]
+        diagonal[k] = max(np.float64(K[k, k]) + damping[k], TINY)
+        least = min(least, np.float64(K[k, k]))
         _offsets(k, v, boxes, upward, downward)
-    sizes, gain = np.full(padded(m), -math.inf), np.full(padded(m), -math.inf)
+    sizes, gain = np.full(padded(m), -math.inf), np.full(padded(m), -np.float32(math.inf), np.float32)
     for step in range(most):
         for k in range(m):
             # At most one of them is above 0.
             size = max(d[k] - upward[k], downward[k] - d[k], 0.0)
             sizes[k] = size
-            gain[k] = _gain(size, max(diagonal[k], TINY))
+            gain[k] = np.float32(_gain(size, diagonal[k]))
         worst = sizes[first_largest(sizes)]
         if target < 0.0:
             target = share * worst
         if not worst > target:
             return step, least
         i = first_largest(gain)
-        rises = d[i] - upward[i] > 0.0
-        best = d[i] - (upward[i] if rises else downward[i])
-        row, curvature = K[i], diagonal[i]
-        least = min(least, curvature)
-        end = _reach(v[i], high[i] if rises else low[i], eps[i])
-        change = best / max(curvature, TINY)
-        if abs(change) >= abs(end - v[i]):
-            change = end - v[i]
-            v[i] = end
-        else:
-            v[i] += change
-        _offsets(i, v, boxes, upward, downward)
+        row, own = K[i], diagonal[i]
+        slope, low_i, high_i = _piece(v[i], d[i], low[i], high[i], eps[i], damping[i])
+        alone = _along(slope, own, v[i], low_i, high_i)
         for k in range(m):
-            d[k] -= change * np.float64(row[k])
+            value = np.float64(row[k])
+            after = d[k] - alone * value
+            size = max(after - upward[k], downward[k] - after, 0.0)
+            gain[k] = np.float32(_gain(size, max(diagonal[k] - value * (value / own), FLAT * diagonal[k])))
+        gain[i] = -np.float32(1.0)
+        j = first_largest(gain)
+        change, other_change = alone, 0.0
+        if gain[j] > 0.0:
+            value = np.float64(row[j])
+            shared = value * (value / own)
+            least = min(least, diagonal[j] - shared)
+            curvature = max(diagonal[j], shared + FLAT * diagonal[j])
+            slope_j, low_j, high_j = _piece(v[j], d[j] - alone * value, low[j], high[j], eps[j], damping[j])
+            change, other_change = _best_two(
+                value,
+                (slope, own, slope_j + alone * value, curvature),
+                (v[i], low_i, high_i, v[j], low_j, high_j),
+            )
+            v[j] = _moved(v[j], other_change, low_j, high_j)
+            _offsets(j, v, boxes, upward, downward)
+        v[i] = _moved(v[i], change, low_i, high_i)
+        _offsets(i, v, boxes, upward, downward)
+        other = K[j]
+        for k in range(m):
+            d[k] -= change * np.float64(row[k]) + other_change * np.float64(other[k])
     return most, least
 
 

@@ -154,6 +154,11 @@ class BlockSmo(Solver):
         return RowSizes(self.state.square, self.state.nonzeros, self.model.ones)
 
     @property
+    def _pivot(self) -> float:
+        """The bias against which slopes are judged."""
+        return self.state.total if self.bias == "penalized" else self.state.pivot
+
+    @property
     def precision(self) -> str:
         """In which kernel values are computed while multipliers are searched."""
         return bound.precision_for(self.model.kernel, self.sizes)
@@ -175,13 +180,13 @@ class BlockSmo(Solver):
         if state.certificate.stop_reason == LANDMARKS and not self.only_begins:
             state.certificate.stop_reason = None
         while state.certificate.stop_reason is None:
-            kept, hidden = NONE_KEPT, False
+            kept, n_first, hidden = NONE_KEPT, 0, False
             if state.begins:
                 found = yield from self._first_read()
             elif state.waits_for_exact:
                 found = yield from self._exact_read()
             else:
-                kept, found = yield from self._read()
+                kept, n_first, found = yield from self._read()
             if not state.partial:
                 hidden = yield from self._measure(found)
             elif state.hidden:
@@ -194,12 +199,12 @@ class BlockSmo(Solver):
                 state.waits_for_exact, state.working = 1, state.working.emptied()
             elif not self.only_begins and state.certificate.stop_reason != CERTIFIED:
                 # Also at a limit: a run that goes on from there is one that was never stopped.
-                self._solve(kept, found)
+                self._solve(kept, n_first, found)
 
     def _read(self) -> Requests:
-        """Rows follow the steps of the working set; the rows of it that stay, and what was found."""
+        """Rows follow the steps of the working set; the rows of it that may stay, and what was found."""
         state, working = self.state, self.state.working
-        kept = working.kept(self.model, self.size)
+        kept, n_first = working.kept(self.model, self.size, self._pivot, ASIDE_SHARE * state.violation)
         places, rows, numbers = working.changes()
         change = (working.v - working.before)[places]
         moved = self._moved(numbers, rows, change, working.v[places])
@@ -209,12 +214,13 @@ class BlockSmo(Solver):
         aside = None
         if whole:
             aside, backlog = self._aside(backlog.numbers, backlog.rows, backlog.change), backlog.emptied()
-        found = yield from self._update(moved, np.sort(working.numbers[kept]), self.precision, aside)
+        excluded, offered = np.sort(working.numbers[kept]), self.size - n_first
+        found = yield from self._update(moved, excluded, self.precision, aside, offered=offered)
         state.partial = 0 if whole else state.partial + 1
         state.backlog = backlog
         self._count(moved)
         working.settle(kept, found.known_h)
-        return kept, found
+        return kept, n_first, found
 
     def _all_are_due(self, n_moved: int) -> bool:
         """Whether the next read brings the rows set aside up to date, too; ``n_moved``: in the backlog."""
@@ -246,8 +252,8 @@ class BlockSmo(Solver):
         sums = yield RowPass(Sums(model, 0.0))
         moved = yield from self._support(model, int(sums[set_loops.SUPPORT]))
         mirrored = yield from add_support_values(model, moved, self._parts)
-        error = bound.update_error(model.kernel, self.sizes, "float64", moved.v, mirrored.additions)
-        rebuilt = Rebuilt(REACH, mirrored.sums, error)
+        errors = self._support_errors(moved, mirrored)
+        rebuilt = Rebuilt(REACH, mirrored.sums, errors)
         late = state.backlog
         aside = self._aside(late.numbers, late.rows, late.change)
         found = yield from self._update(moved, NONE_KEPT, "float64", aside, rebuilt)
@@ -306,12 +312,17 @@ class BlockSmo(Solver):
 
         D needs no others. Should the run ever go on, it begins with finding them.
         """
-        error = bound.update_error(self.model.kernel, self.sizes, "float64", moved.v, mirrored.additions)
-        yield RowPass(SupportScores(self.model, moved.numbers, mirrored.sums, error))
+        errors = self._support_errors(moved, mirrored)
+        yield RowPass(SupportScores(self.model, moved.numbers, mirrored.sums, errors))
         self.state.values += 0.5 * float(len(moved.v)) ** 2
         yield from self._shrink()
         yield RowPass(UnknownScores(self.model))
         self.state.waits_for_exact = 1
+
+    def _support_errors(self, moved: Moved, mirrored: Mirrored) -> Float64Array:
+        """What the scores of the rows with a multiplier are off by, where they are sums of float64 values."""
+        changes, kernel = (moved.v, moved.squares), self.model.kernel
+        return bound.update_errors(kernel, self.sizes, "float64", changes, moved.squares, mirrored.additions)
 
     def _shrink(self) -> Requests:
         """Multiply all multipliers by the share of them that is best for D.
@@ -360,10 +371,10 @@ class BlockSmo(Solver):
         precision: str,
         aside: Aside | None,
         rebuilt: Rebuilt | None = None,
+        offered: int | None = None,
     ) -> Requests:
-        """One read, in several passes."""
-        count, state = max((self.size - len(excluded)) // 2, 1), self.state
-        pivot = state.total if self.bias == "penalized" else state.pivot
+        """One read, in several passes; as many rows as a working set has are offered, or fewer."""
+        count, state, pivot = max((offered or self.size) // 2, 1), self.state, self._pivot
         choice = Choice(count, pivot, self.seed + state.certificate.passes)
         # The read for the rows has begun an exact one: no checkpoint is written where scores are half made.
         position = WHOLE if rebuilt is None else Position(1, 1, 2)
@@ -411,22 +422,25 @@ class BlockSmo(Solver):
         # The gap falls with the violation, at least as fast.
         share = self.stopping.tol * max(abs(values.primal), abs(values.dual)) / max(values.gap, TINY_GAP)
         state.due_violation = state.violation * max(SETTLED, share)
-        return self._hides(values)
+        return self._hides(values, found.size)
 
     @property
     def _comes_nearer(self) -> bool:
         """Whether the gap without rounding still falls."""
         return self.state.certificate.passes - self.state.nearest < IDLE_READS
 
-    def _hides(self, values: Values) -> bool:
-        """Whether rounding hides a small gap, or for long what is reached, and float64 would tell."""
+    def _hides(self, values: Values, size: float) -> bool:
+        """Whether rounding hides a small gap, or for long what is reached, and float64 would tell.
+
+        ``size``: see `Found`. The slopes of the losses are about the multipliers' magnitudes.
+        """
         state, rounding = self.state, values.primal_rounding + values.dual_rounding
         state.hidden = state.hidden + 1 if rounding > values.gap else 0
         if values.gap < state.nearest_gap:
             state.nearest_gap, state.nearest = values.gap, state.certificate.passes
         small = self.stopping.certifies(values.primal, values.dual)
-        left = bound.kernel_error(self.model.kernel, self.sizes, "float64") * values.size
-        helps = left * (values.size + values.slopes) < HELPS * rounding
+        left = bound.kernel_error(self.model.kernel, self.sizes, "float64")
+        helps = left * 2.0 * size * size < HELPS * rounding
         cost = EXACT_COST * values.support * (self.n_rows - 0.5 * values.support)
         worth = cost <= state.values or not self._comes_nearer
         return helps and (small or (worth and state.hidden >= HIDDEN_READS))
@@ -443,16 +457,18 @@ class BlockSmo(Solver):
         losses = yield RowPass(LossesAt(self.model, tuple(biases.tolist())))
         return float(biases[int(np.argmin(losses))])
 
-    def _solve(self, kept: Int64Array, found: Found) -> None:
+    def _solve(self, kept: Int64Array, n_first: int, found: Found) -> None:
         """Choose the next working set and solve it."""
         state, working = self.state, self.state.working
-        working.replace(kept, found.candidates)
+        working.replace(kept, n_first, found.candidates, self.size, self.n_rows)
         shift = state.total if self.bias == "penalized" else 0.0
         steps, least = working.solve(self.model, shift, self.bias, self.precision)
         self._require_curvature(least)
         state.steps += steps
         state.values += float(working.n_rows) ** 2
         state.total += float((working.v - working.before).sum())
+        if self.bias == "free" and math.isfinite(bias := working.bias(self.model)):
+            state.pivot = bias
 
     def sample(self) -> Sample:
         """An update by a whole working set of made-up rows."""

@@ -92,7 +92,7 @@ class SupportScores(OfModel):
 
     numbers: Int64Array  # Of the rows with a multiplier
     mirrored: Float64Array  # What their scores still lack
-    error: float  # What they are off by then
+    errors: Float64Array  # What they are off by then
     sums_shape: ClassVar[tuple[int, ...]] = (0,)
 
     @property
@@ -103,7 +103,7 @@ class SupportScores(OfModel):
         here = slice(*np.searchsorted(self.numbers, (rows.start, rows.stop)))
         own = self.numbers[here] - rows.start
         rows.vectors[self.model.h][own] += self.mirrored[here]
-        rows.vectors[self.model.error][own] = self.error
+        rows.vectors[self.model.error][own] = self.errors[here]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ class BlockSmoState:
     certificate: Certificate = field(default_factory=Certificate)
     total: float = 0.0  # Sum of the multipliers, those of the working set as they are to be
     best_bias: float = 0.0
-    pivot: float = 0.0  # The bias of the last read
+    # The bias of the moment, where it is not penalized: of the working set after its steps, or of the last P
+    pivot: float = 0.0
     square: float = 0.0  # Of `RowSizes`, after the first read
     nonzeros: int = 0
     steps: float = 0.0  # Inside of working sets, so far

@@ -105,6 +105,7 @@ class Found:
     square: float = 0.0  # Largest squared norm of a row
     nonzeros: int = 0  # Of the longest row
     n_aside: int = 0  # Rows that are set aside
+    size: float = 0.0  # Sum of the multipliers' magnitudes, each multiplied by the size of its row
 
     def add(self, other: Found, choice: Choice) -> None:
         """Add what was found in other rows."""
@@ -113,6 +114,7 @@ class Found:
         self.up, self.down = max(self.up, other.up), min(self.down, other.down)
         self.square, self.nonzeros = max(self.square, other.square), max(self.nonzeros, other.nonzeros)
         self.n_aside += other.n_aside
+        self.size += other.size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,7 +175,7 @@ class Rebuilt:
 
     reach: float  # Others are if they have a slope where their scores are off by so many times their error
     mirrored: Float64Array  # What the scores of the rows with a multiplier still lack
-    error: float  # What these are off by then
+    errors: Float64Array  # What these are off by then
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -217,13 +219,13 @@ class UpdatePass:
         if first == last:
             return
         own = rows.part(first, last)
-        sizes = self._follow(block, at + first, own)
+        sizes, size = self._follow(block, at + first, own)
         found = self._offered(block, own)
-        found.square, found.nonzeros = sizes.square, sizes.nonzeros
+        found.square, found.nonzeros, found.size = sizes.square, sizes.nonzeros, size
         partial.add(found, self.choice)
 
-    def _follow(self, block: RowBlock, first: int, rows: RowSlice) -> RowSizes:
-        """Bring rows of a block, from the first one, up to date; returns their sizes."""
+    def _follow(self, block: RowBlock, first: int, rows: RowSlice) -> tuple[RowSizes, float]:
+        """Bring rows of a block, from the first one, up to date; returns their sizes and `Found.size`."""
         v, h, errors = (rows.vectors[name] for name in (self.model.v, self.model.h, self.model.error))
         squares, chosen = np.empty(len(v)), np.arange(first, first + len(v), dtype=np.uint64)
         row_squares(*block.arrays, self.model.scale2, chosen, squares)
@@ -242,8 +244,8 @@ class UpdatePass:
         v[own] = self.moved.v[here]
         if self.rebuilt is not None:
             h[own] += self.rebuilt.mirrored[here]
-            errors[own] = self.rebuilt.error
-        return sizes
+            errors[own] = self.rebuilt.errors[here]
+        return sizes, float((np.abs(v) * bound.row_sizes(self.model.kernel, squares)).sum())
 
     def _added(
         self,
@@ -263,8 +265,8 @@ class UpdatePass:
         sums = np.zeros((moved.change.ndim, len(places)))
         add_kernel_values(model, precision, block, places, squares, moved, sums)
         if moved.change.ndim == 1:
-            error = bound.update_error(model.kernel, sizes, precision, moved.change)
-            return sums[0], np.full(len(places), error)
+            changes = moved.change, moved.squares
+            return sums[0], bound.update_errors(model.kernel, sizes, precision, changes, squares)
         errors = bound.own_update_errors(model.kernel, sizes, precision, moved.change, sums.sum(axis=0))
         return sums[0] - sums[1], errors
 

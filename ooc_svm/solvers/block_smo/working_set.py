@@ -17,6 +17,8 @@ from ooc_svm.solvers.block_smo.copied_rows import CopiedRows
 from ooc_svm.solvers.block_smo.update import KernelModel
 
 KEPT_SHARE = 0.5  # Of the rows of a set, those that stay for the next one at most
+# Kernel values of a set, as a share of those of a read, up to which rows stay that need not.
+SET_SHARE = 0.5
 SHARE = 0.05  # Of the violation at the start of a solve, at which it ends
 STEPS_A_ROW = 50  # Steps of a solve at most, for each row of the set
 
@@ -40,11 +42,22 @@ class WorkingSet(CopiedRows):
         moved: BoolArray = self.v != self.before
         return moved
 
-    def kept(self, model: KernelModel, size: int) -> Int64Array:
-        """Places of the rows that stay in the next set: those that moved and are free, the newest ones."""
-        boxes = self.boxes(model)
+    def kept(self, model: KernelModel, size: int, bias: float, margin: float) -> tuple[Int64Array, int]:
+        """Places of the rows that may stay in the next set, and how many of them, the first, have to.
+
+        Those that moved and are free have to, the newest ones. The others may where there is room: in the
+        order of what their scores have to move by before they violate their condition at a bias, up to
+        ``margin``. Without them two sets of a few violators take turns: what is consistent with the rows of
+        the one is not with those of the other.
+        """
+        boxes, (up, down) = self.boxes(model), np.empty((2, self.n_rows))
+        set_loops.slopes(model.loss, self.v, self.h, self.targets, self.costs, up, down)
+        distance = np.minimum(bias - up, down - bias)
         free = (self.v > boxes[0]) & (self.v < boxes[1]) & (self.v != 0.0) & self.moved
-        return np.flatnonzero(free)[-int(KEPT_SHARE * size) :]
+        first = np.flatnonzero(free)[-int(KEPT_SHARE * size) :]
+        distance[first] = np.inf
+        near = np.argsort(distance, kind="stable")[: np.count_nonzero(distance <= margin)]
+        return np.concatenate([first, near]), len(first)
 
     def boxes(self, model: KernelModel) -> Float64Array:
         """See `set_loops.fill_boxes`."""
@@ -57,11 +70,16 @@ class WorkingSet(CopiedRows):
         self.before = self.v.copy()
         self.h[places[np.argsort(self.numbers[places])]] = scores
 
-    def replace(self, places: Int64Array, found: Candidates) -> None:
-        """Keep the rows at some places, and take others in."""
+    def replace(self, places: Int64Array, n_first: int, found: Candidates, size: int, n_rows: int) -> None:
+        """Take other rows in, and keep those at the first places, ``n_first`` of them or more.
+
+        ``size``: of the set at most. ``n_rows``: of the data.
+        """
+        n_found, n_new = len(found.numbers), n_first + len(found.numbers)
+        most = min(max(n_new, int((SET_SHARE * n_rows * n_new) ** 0.5)), size)
         own = Candidates(
             self.numbers, self.v, self.h, self.targets, self.costs, self.v, self.v, self.rows
-        ).taken(places)
+        ).taken(np.sort(places[: most - n_found]))
         whole = own.joined(found)
         self._take(whole.numbers, whole.rows)
         self.v, self.h, self.before = whole.v, whole.h, whole.v.copy()
@@ -69,6 +87,8 @@ class WorkingSet(CopiedRows):
 
     def solve(self, model: KernelModel, bias: float, kind: str, precision: str) -> tuple[int, float]:
         """Steps on these rows alone; returns their number and the smallest curvature that was met.
+
+        Their scores follow, as far as kernel values of this precision tell.
 
         ``bias``: the sum of all multipliers where it is penalized, else 0.
         """
@@ -84,9 +104,17 @@ class WorkingSet(CopiedRows):
         if kind == "penalized":
             K += K.dtype.type(1.0)
         d = self.targets - self.h - bias
-        solve = set_loops.solve_pairs if kind == "free" else set_loops.solve_singles
+        solve = set_loops.solve_pairs if kind == "free" else set_loops.solve_free_sum
         found: tuple[int, float] = solve(K, self.boxes(model), self.v, d, SHARE, STEPS_A_ROW * m)
+        bias += float((self.v - self.before).sum()) if kind == "penalized" else 0.0
+        self.h = self.targets - bias - d
         return found
+
+    def bias(self, model: KernelModel) -> float:
+        """The bias in the middle of what these rows allow, if it is free; not finite if all are at bounds."""
+        up, down = np.empty((2, self.n_rows))
+        set_loops.slopes(model.loss, self.v, self.h, self.targets, self.costs, up, down)
+        return float(0.5 * (up.max() + down.min()))
 
     def changes(self) -> tuple[Int64Array, RowBlock, Int64Array]:
         """Places of the rows that moved, in the order of their numbers; these rows; their numbers."""
