@@ -26,8 +26,6 @@ NOTHING = (
     1e-9  # A value that cannot be told from 0 is one, where rounding is at most this share of the losses
 )
 
-A_SHARE = 0.01  # A relative gap that says something of P, also where the gap is next to nothing
-
 
 @dataclass(slots=True)
 class Certificate:
@@ -47,6 +45,8 @@ class Certificate:
     dual_rounding: float = 0.0
     # A gap that counts as none to an optimum of 0; 0 where P has a lower bound of 0
     nothing: float = field(default=0.0, metadata={"saved": False})
+    # The same as a share of the first lower bound: the optimum is no further from 0
+    vanishing: float = field(default=0.0, metadata={"saved": False})
     # What the losses amount to where all scores are 0, at least; 0 as long as the solver does not say
     scale: float = field(default=0.0, metadata={"saved": False})
 
@@ -80,15 +80,22 @@ class Certificate:
     def absolute(self) -> bool:
         """Whether P is 0 within its rounding, and no further from D than rounding is: no share of P tells.
 
-        Or the gap is next to nothing, where P tends to 0 from below.
+        Or the gap is next to nothing, where P may tend to 0 from below and no point below 0 is known: of an
+        optimum below 0 there is a share.
 
         Rounding has to be nothing next to the losses. If not, P is not known well enough to be called 0.
         """
-        if 0.0 < self.nothing >= self.gap and self.relative_gap > A_SHARE:
+        if 0.0 < self.nothing >= self.gap and self.upper >= 0.0:
             return True
         if self.rounding > NOTHING * self.scale:
             return False
         return abs(self.primal) <= self.primal_rounding and self.primal - self.dual <= self.rounding
+
+    def may_vanish(self, share: float) -> None:
+        """P may tend to 0 from below: a gap of that share of the first lower bound is next to nothing."""
+        self.vanishing = share
+        if self.history:
+            self.nothing = share * abs(self.history[0][2])
 
     def offer_primal(self, value: float, rounding: float) -> bool:
         """Keep a value of P if its upper end is the smallest so far; returns whether it is kept."""
@@ -124,6 +131,8 @@ class Certificate:
             raise self._contradiction()
         self.passes += 1
         self.history.append((self.passes, self.upper, self.lower))
+        if self.vanishing:
+            self.may_vanish(self.vanishing)
         self.stop_reason = self._reason(stopping)
         if self.stop_reason is None and self.stalled and not moves:
             self.stop_reason = STALLED

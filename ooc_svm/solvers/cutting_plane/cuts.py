@@ -8,7 +8,6 @@ from typing import Any
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Request
-from ooc_svm.solvers.rounding import Rounding
 from ooc_svm.solvers.space import LinearSpace
 
 
@@ -48,8 +47,8 @@ class NoFreeParameters:
         """The free parameters of an optimum are no larger, whose value is at most ``upper``."""
         return 0.0
 
-    def nothing(self, rounding: Rounding, tol: float) -> float:
-        """A gap that is none to an optimum of 0; 0 where P has a lower bound of 0."""
+    def vanishing(self, tol: float) -> float:
+        """See `Certificate.may_vanish`; 0 where P has a lower bound of 0."""
         return 0.0
 
     def solution(self, w: Float64Array) -> tuple[Float64Array, float]:

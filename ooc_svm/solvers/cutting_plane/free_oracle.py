@@ -146,16 +146,13 @@ class FreeCutOracle(RowCutOracle):
         reach = self.reach + (0.0 if self.nu is None else 2.0)
         return Rounding.of_rows(found, self.space, self.losses.targets.largest_weight, reach)
 
-    def nothing(self, rounding: Rounding, tol: float) -> float:
-        """A gap that is one to an optimum of 0, where there is no share of it: see `Certificate.nothing`.
+    def vanishing(self, tol: float) -> float:
+        """See `Certificate.may_vanish`.
 
-        With ``w = sum_i alpha_i y_i x_i`` and multipliers that add up to C nu W, ``|w|^2 / 2`` is of this
-        size where rows do not cancel.
+        The first bound is ``|w|^2 / 2`` of the mean rows of the two classes, or so. It does not depend on
+        where the rows are, as the multipliers of both classes have the same sum.
         """
-        if not self.equal or not self.losses.targets.in_margins or self.targets.weight <= 0.0:
-            return 0.0
-        size = self.C * self.price * rounding.mass / self.targets.weight
-        return VANISHING * tol * 0.5 * size * size
+        return VANISHING * tol if self.equal and self.losses.targets.in_margins else 0.0
 
     def _value_rule(self, w: Float64Array, step: float | None) -> ValueAgain:
         return ValueAgain(self.losses, step, self._pair(w))

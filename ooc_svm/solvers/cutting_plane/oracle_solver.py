@@ -118,7 +118,7 @@ class CutOracle(Protocol):
 
     def box(self, upper: float) -> float: ...
 
-    def nothing(self, rounding: Rounding, tol: float) -> float: ...
+    def vanishing(self, tol: float) -> float: ...
 
     def count_support(
         self, step: float, best: Float64Array
@@ -195,7 +195,7 @@ class OracleSolver(Prunable):
                 answer, found = yield Overlap((request, self.oracle.magnitudes(request.position)))
                 self._rounding = self.oracle.rounding(found)
                 self.certificate.scale = self.oracle.C * (self._rounding.weight + self.oracle.center_losses)
-                self.certificate.nothing = self.oracle.nothing(self._rounding, self.stopping.tol)
+                self.certificate.may_vanish(self.oracle.vanishing(self.stopping.tol))
             else:
                 answer = yield request
 

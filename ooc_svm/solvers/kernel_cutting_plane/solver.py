@@ -37,7 +37,7 @@ from ooc_svm.passes.gather import GatherPass, join_gathered
 from ooc_svm.passes.rowwise import CopyScores, RowPass
 from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, does_not_fit
 from ooc_svm.solvers.certificate import Certificate
-from ooc_svm.solvers.cutting_plane.free_oracle import EDGE, VANISHING, FreeCutOracle
+from ooc_svm.solvers.cutting_plane.free_oracle import EDGE, FreeCutOracle
 from ooc_svm.solvers.cutting_plane.quantile import weighted_quantiles
 from ooc_svm.solvers.kernel_cutting_plane import cut_rules
 from ooc_svm.solvers.kernel_cutting_plane.columns_pass import PRECISION, ColumnsPass, PartOfRows
@@ -333,12 +333,9 @@ class KernelCuttingPlane(Solver):
         return masses
 
     def _know(self, found: Magnitudes) -> None:
-        """Know the sizes of the rows, and what is nothing next to them."""
-        oracle = self.oracle
+        """Know the sizes of the rows."""
         self.state.square, self.state.nonzeros = found.square, float(found.nonzeros)
-        if oracle.equal and self.losses.targets.in_margins:
-            size = oracle.C * oracle.price * math.sqrt(self._largest)
-            self.certificate.nothing = VANISHING * self.stopping.tol * 0.5 * size * size
+        self.certificate.may_vanish(self.oracle.vanishing(self.stopping.tol))
 
     def _make_room(self) -> Steps:
         """Drop the cuts without a multiplier; if there are none, combine all of them."""

@@ -23,7 +23,8 @@ from ooc_svm.solvers.cutting_plane.row_rules import LossesAt
 from ooc_svm.solvers.rounding import FEW, gamma
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.bracket import Member
-from ooc_svm.solvers.streamed_smo.sweep import COST, LENGTH, LONGEST, NORM
+from ooc_svm.solvers.streamed_smo.placement import NORM_LEFT
+from ooc_svm.solvers.streamed_smo.sweep import COST, LENGTH, LONGEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,8 +292,14 @@ def trivial_bound(oracle: FreeCutOracle, member: Member) -> float:
 
 
 def next_to_nothing(oracle: FreeCutOracle, member: Member) -> float:
-    """A value of P that is nothing, where P tends to 0: next to that of a mix of rows of mean length."""
+    """A value of P that is nothing, where P tends to 0: next to that of a mix of rows of mean length.
+
+    The length is that from the mean row, where rows are far from the origin.
+    """
     if not member.in_margins:
         return 0.0
-    rows = member.solver.state.rounding.rows
-    return VANISHING * 0.5 * nu_of(oracle) ** 2 * float(rows[NORM] / rows[COST])
+    state = member.solver.state
+    square = state.rounding.mean_square
+    if len(state.mean):
+        square = max(square - member.solver.model.space.inner(state.mean, state.mean), NORM_LEFT * square)
+    return VANISHING * 0.5 * nu_of(oracle) ** 2 * square
