@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -16,12 +18,32 @@ from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.errors import UsageError, parameter
 from ooc_svm.estimators.constructor import options_of
-from ooc_svm.estimators.data import checked_rows, is_streamed
+from ooc_svm.estimators.data import checked_rows, checked_training, is_streamed
 from ooc_svm.evaluation.evaluate import evaluate
 from ooc_svm.model.model import Model
+from ooc_svm.options import TrainOptions
 from ooc_svm.parameters import is_path
 from ooc_svm.prediction.scores import score_array
 from ooc_svm.training.train import train
+
+P = ParamSpec("P")
+E = TypeVar("E")
+
+
+def all_or_nothing(fit: Callable[Concatenate[E, P], E]) -> Callable[Concatenate[E, P], E]:
+    """Decorate `fit` so that one that fails leaves the estimator as it was, fitted or not."""
+
+    @wraps(fit)
+    def fitted(self: E, /, *args: P.args, **kwargs: P.kwargs) -> E:
+        before = vars(self).copy()
+        try:
+            return fit(self, *args, **kwargs)
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    return fitted
 
 
 class OocEstimator(BaseEstimator):
@@ -92,6 +114,22 @@ class OocEstimator(BaseEstimator):
             options["label"] = options["layer"] = None
         return options
 
+    def _checked(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        problem: str | None = None,
+        y_numeric: bool = True,
+        multi_output: bool = False,
+    ) -> tuple[Any, Any]:
+        """The rows and targets to train on, where the options and they can be used; see `checked_training`.
+
+        The options first: `ooc_svm.train` checks them again, but only when the rows have been read.
+        """
+        TrainOptions(problem=problem or self.problem, **self._options(X))
+        return checked_training(self, X, y, y_numeric=y_numeric, multi_output=multi_output)
+
     def _train_on_store(self, data: Any, **given: Any) -> None:
         """Train on a store or a path, which bring all that may be given for the rows of a matrix."""
         self._refuse_given(**given)
@@ -138,7 +176,7 @@ class OocEstimator(BaseEstimator):
                 f"training ended with a relative gap of {worst:.1e} ({model.report['stop_reason']}), "
                 f"tol={self.tol!r} was asked for",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _scores(self, X: Any) -> Float64Array:

@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.classes import label_text
 from ooc_svm.errors import InputError
-from ooc_svm.estimators.base import OocEstimator
+from ooc_svm.estimators.base import OocEstimator, all_or_nothing
 from ooc_svm.estimators.constructor import takes_options
-from ooc_svm.estimators.data import Given, checked_training, is_streamed
+from ooc_svm.estimators.data import Given, is_streamed
 from ooc_svm.estimators.label_columns import LabelColumns
 from ooc_svm.model.decision import Decision
 from ooc_svm.model.probabilities import gives_probabilities
@@ -64,8 +64,9 @@ class OocSVC(ClassifierMixin, OocEstimator):
     problem: ClassVar[str] = "svc"
     multilabel_: bool
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train.
+        """Train; a call that fails leaves the estimator as it was.
 
         Parameters
         ----------
@@ -88,7 +89,7 @@ class OocSVC(ClassifierMixin, OocEstimator):
             return self
         X, given, sample_weight, _ = Given.of(self, X, y, sample_weight).with_weights()
         self.multilabel_ = bool(is_multilabel(given))
-        matrix, y = checked_training(self, X, given, y_numeric=False, multi_output=self.multilabel_)
+        matrix, y = self._checked(X, given, y_numeric=False, multi_output=self.multilabel_)
         if self.multilabel_:
             self._columns = LabelColumns.of(y, self.positive)
             self._train(X, matrix, y, sample_weight, positive=self._columns.trained)
@@ -311,8 +312,9 @@ class OocSVR(RegressorMixin, OocEstimator):
 
     problem: ClassVar[str] = "svr"
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train.
+        """Train; a call that fails leaves the estimator as it was.
 
         Parameters
         ----------
@@ -331,7 +333,7 @@ class OocSVR(RegressorMixin, OocEstimator):
             self._train_on_store(X, y=y, sample_weight=sample_weight)
             return self
         X, y, sample_weight, _ = Given.of(self, X, y, sample_weight).with_weights()
-        matrix, y = checked_training(self, X, y, y_numeric=True)
+        matrix, y = self._checked(X, y)
         self._train(X, matrix, y, sample_weight)
         return self
 
@@ -416,8 +418,9 @@ class OocRanker(OocEstimator):
 
     problem: ClassVar[str] = "ranking"
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None, qid: Any = None, sample_weight: Any = None) -> Self:
-        """Train.
+        """Train; a call that fails leaves the estimator as it was.
 
         Parameters
         ----------
@@ -438,8 +441,8 @@ class OocRanker(OocEstimator):
             self._train_on_store(X, y=y, qid=qid, sample_weight=sample_weight)
             return self
         X, y, sample_weight, qid = Given.of(self, X, y, sample_weight, qid).with_weights().with_queries()
-        matrix, y = checked_training(self, X, y, y_numeric=True)
         problem = self.problem if qid is not None else "ordinal"
+        matrix, y = self._checked(X, y, problem=problem)
         self._train(X, matrix, y, sample_weight, qid=qid, problem=problem)
         return self
 
