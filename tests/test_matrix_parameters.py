@@ -164,6 +164,8 @@ def test_what_is_wrong_is_shown():
         ooc_svm.train(DENSE, [1, np.inf, 1, -1])
     with pytest.raises(InputError, match=r"^2 of 4 labels are missing \(NaN\), the first in row 1, from 0;"):
         ooc_svm.train(DENSE, [1, np.nan, np.nan, -1])
+    with pytest.raises(InputError, match=r"^2 of 4 labels .* from 0; leave such rows out$"):
+        ooc_svm.convert_matrix(DENSE, [1, np.nan, np.nan, -1], "new.zarr")  # which cannot skip them
     with pytest.raises(InputError, match=r"^row 2 has -1 in qid; integers from 0 to 2\^63 - 1 are needed"):
         ooc_svm.train(DENSE, LABELS, qid=[0, 0, -1, 1])
     with pytest.raises(InputError, match=r"^row 2 has the negative weight -1.0 in sample_weight;"):

@@ -41,7 +41,7 @@ class LabelledMatrix(NamedTuple):
         refuse_two_kinds(self.labels, label)
         is_needed = self.labels is None
         gaps = "error" if is_needed else "keep"
-        own = read_annotated(self.matrix, label, layer, labelled=is_needed, unlabelled=gaps)
+        own = read_annotated(self.matrix, label, layer, labelled=is_needed, unlabelled=gaps, may_skip=False)
         labels = own.labels if self.labels is None else self.labels
         if self.labels is None and own.label_names is not None:
             labels = np.array(own.label_names, object)[own.labels.astype(np.int64)]
@@ -59,7 +59,12 @@ class MatrixRows:
         self.plan = plan_conversion(options)
         self.reject_file: Path | None = None
         self._source = source = MatrixSource(
-            data.matrix, data.labels, data.weight, qids=data.qid, names=("matrix", "weight")
+            data.matrix,
+            data.labels,
+            data.weight,
+            qids=data.qid,
+            names=("matrix", "weight"),
+            may_skip=False,
         )
         if source.label_sets is not None:
             raise InputError(

@@ -57,11 +57,13 @@ def read_annotated(
     *,
     labelled: bool = True,
     unlabelled: str = "error",
+    may_skip: bool = True,
 ) -> Annotated:
     """The parts of an AnnData object; labels are optional unless it must be `labelled` or one is named.
 
     `unlabelled`: of rows without a label, {"error", "skip", "keep"}; unless they are an error, their label is
-    NaN, and the caller leaves them out.
+    NaN, and the caller leaves them out. `may_skip`: whether the caller has that parameter, so that a message
+    may name it.
 
     InputError if there is no such column or layer, or a row has no label and that is an error.
     """
@@ -93,7 +95,7 @@ def read_annotated(
         where = f"obs[{shown(label)}] of the AnnData"
         labels, names = label_column(data.obs[label], where)
         if unlabelled == "error":
-            _require_labels(labels, where)
+            _require_labels(labels, where, may_skip)
     return Annotated(
         matrix,
         labels,
@@ -164,10 +166,11 @@ def label_column(column: Any, name: str) -> tuple[Float64Array, tuple[str, ...] 
     return labels, tuple(different.tolist())
 
 
-def _require_labels(labels: Float64Array, name: str) -> None:
+def _require_labels(labels: Float64Array, name: str, may_skip: bool) -> None:
     present = np.isfinite(labels)
     if not present.all():
+        way = f" ({parameter('unlabelled', 'skip')})" if may_skip else ""
         raise InputError(
-            f"row {int(np.argmin(present))}, from 0, has no label in {name}; leave such rows out "
-            f"({parameter('unlabelled', 'skip')}), or give them one"
+            f"row {int(np.argmin(present))}, from 0, has no label in {name}; leave such rows out{way}, or "
+            "give them one"
         )

@@ -45,9 +45,9 @@ class MatrixSource(NothingAhead):
     matrix, whose columns stand for `label_columns` or for numbers from 0: `label_sets` are the sets of labels
     then. `spans` are the row ranges of the blocks; by default about a million stored values each. `names` are
     those of matrix and weights in messages. With `skip_unlabelled`, rows without a label (NaN, None, empty
-    text) are left out; `n_unlabelled` is their number. InputError if shapes do not match, values are not
-    finite, labels are neither numbers nor text, weights are negative, or group numbers are not integers of at
-    least 0.
+    text) are left out; `n_unlabelled` is their number. `may_skip` says whether the caller has a parameter for
+    that, which messages may name. InputError if shapes do not match, values are not finite, labels are
+    neither numbers nor text, weights are negative, or group numbers are not integers of at least 0.
     """
 
     label_names: tuple[str, ...] | None
@@ -63,6 +63,7 @@ class MatrixSource(NothingAhead):
         *,
         names: tuple[str, str] = ("matrix", "weights"),
         skip_unlabelled: bool = False,
+        may_skip: bool = True,
         label_columns: Sequence[str] | None = None,
     ) -> None:
         matrix_name, weights_name = names
@@ -78,7 +79,7 @@ class MatrixSource(NothingAhead):
             self._labels, self.label_sets = indicator_sets(labels, csr.shape[0], label_columns)
             self.label_names = self.label_sets.names
         elif labels is not None:
-            self._labels, self.label_names = label_column(labels, csr.shape[0])
+            self._labels, self.label_names = label_column(labels, csr.shape[0], may_skip=may_skip)
         self.has_weight = weights is not None
         self._weights = np.empty(0)
         if self.has_weight:
@@ -274,10 +275,13 @@ def is_missing(label: Any) -> bool:
     return label is None or type(label).__name__ == "NAType" or bool(label != label)
 
 
-def label_column(labels: Any, n_rows: int) -> tuple[Float64Array, tuple[str, ...] | None]:
+def label_column(
+    labels: Any, n_rows: int, *, may_skip: bool = True
+) -> tuple[Float64Array, tuple[str, ...] | None]:
     """Labels, one a row, and their names where they are text, sorted: a label is a position in these.
 
-    InputError for what is neither numbers nor text.
+    `may_skip`: whether the caller has the parameter ``unlabelled``, which a message may name. InputError for
+    what is neither numbers nor text.
     """
     array = _column("labels", labels, n_rows)
     # Of a list, NumPy makes text of a number next to text.
@@ -293,7 +297,7 @@ def label_column(labels: Any, n_rows: int) -> tuple[Float64Array, tuple[str, ...
                 "give text for each row, or leave such rows out"
             )
     if not is_text:
-        return number_column("labels", labels, n_rows), None
+        return number_column("labels", labels, n_rows, may_skip=may_skip), None
     names, codes = np.unique(array, return_inverse=True)
     return codes.astype(np.float64), tuple(map(str, names))
 
@@ -325,16 +329,17 @@ def exact_numbers(name: str, given: npt.NDArray[Any], first: int = 0) -> Float64
     return column
 
 
-def number_column(name: str, entries: Any, n_rows: int) -> Float64Array:
-    """Finite numbers, one a row; raises InputError."""
+def number_column(name: str, entries: Any, n_rows: int, *, may_skip: bool = False) -> Float64Array:
+    """Finite numbers, one a row; raises InputError. `may_skip`: see `label_column`."""
     column = exact_numbers(parameter(name), _entries(name, entries, n_rows))
     finite = np.isfinite(column)
     if not finite.all():
         row = int(np.argmin(finite))
         if name == "labels" and np.isnan(column[row]):
+            way = f" ({parameter('unlabelled', 'skip')})" if may_skip else ""
             raise InputError(
                 f"{np.count_nonzero(np.isnan(column))} of {n_rows} {parameter(name)} are missing (NaN), the "
-                f"first in row {row}, from 0; leave such rows out ({parameter('unlabelled', 'skip')})"
+                f"first in row {row}, from 0; leave such rows out{way}"
             )
         raise InputError(
             f"{parameter(name)} have values that are not finite: {column[row]} in row {row}, from 0; "

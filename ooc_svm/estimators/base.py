@@ -18,7 +18,7 @@ from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.errors import UsageError, parameter
 from ooc_svm.estimators.constructor import options_of
-from ooc_svm.estimators.data import checked_rows, checked_training, is_streamed
+from ooc_svm.estimators.data import checked_rows, checked_training, is_streamed, reading
 from ooc_svm.evaluation.evaluate import evaluate
 from ooc_svm.model.model import Model
 from ooc_svm.options import TrainOptions
@@ -133,7 +133,9 @@ class OocEstimator(BaseEstimator):
     def _train_on_store(self, data: Any, **given: Any) -> None:
         """Train on a store or a path, which bring all that may be given for the rows of a matrix."""
         self._refuse_given(**given)
-        self._keep(train(data, problem=self.problem, **self._options(data)))
+        with reading(data):
+            model = train(data, problem=self.problem, **self._options(data))
+        self._keep(model)
         self.n_features_in_ = self.model_.n_features
         if self.model_.feature_names is not None:
             self.feature_names_in_ = np.array(list(self.model_.feature_names), dtype=object)
@@ -183,7 +185,8 @@ class OocEstimator(BaseEstimator):
         """Scores of the rows, shape (n_samples, K)."""
         check_is_fitted(self, "model_")
         limits = {"threads": self.threads, "memory": self.memory}
-        return score_array(self.model_, X if is_streamed(X) else checked_rows(self, X), **limits)
+        with reading(X):
+            return score_array(self.model_, X if is_streamed(X) else checked_rows(self, X), **limits)
 
     def _evaluated(self, X: Any, metric: str | None = None, **given: Any) -> float:
         """A metric, by default that of the problem, of rows that bring what is not given."""
@@ -192,4 +195,5 @@ class OocEstimator(BaseEstimator):
         limits = {"threads": self.threads, "memory": self.memory}
         of_path = {"label": self.label, "unlabelled": self.unlabelled} if is_path(X) else {}
         rows = X if is_streamed(X) else checked_rows(self, X)
-        return evaluate(self.model_, rows, metric, **of_path, **given, **limits)[metric]
+        with reading(X):
+            return evaluate(self.model_, rows, metric, **of_path, **given, **limits)[metric]

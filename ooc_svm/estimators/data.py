@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +17,11 @@ from sklearn.utils.validation import (
 )
 
 from ooc_svm.data.annotated import DEFAULT_LABEL, is_annotated, own_numbers, read_annotated
-from ooc_svm.errors import UsageError, shown
+from ooc_svm.errors import InputError, UsageError, shown
 from ooc_svm.parameters import is_path
+
+# Options of reading text with their values, as messages advise them.
+_READING = re.compile(r"\b(?:labels|index_base|dtype)=(?:'\w+'|\d)")
 
 # Dense matrices are turned into sparse ones of these types, and sparse ones into this format.
 _CHECKS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
@@ -24,6 +30,21 @@ _CHECKS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.floa
 def is_streamed(X: Any) -> bool:
     """Whether X is a store or a path, read by the package block by block."""
     return is_path(X) or hasattr(X, "read_block") or (isinstance(X, list | tuple) and any(map(is_path, X)))
+
+
+@contextmanager
+def reading(X: Any) -> Iterator[None]:
+    """Say of text that is to be read in another way that it is to be converted: estimators cannot be told."""
+    try:
+        yield
+    except InputError as error:
+        advised = _READING.search(str(error)) if is_streamed(X) else None
+        if advised is None:
+            raise
+        raise InputError(
+            f"{error}; an estimator has no such parameter: convert the text first, with "
+            f"ooc_svm.convert(..., {advised.group()}), and give the store"
+        ) from error
 
 
 class Given(NamedTuple):
@@ -52,6 +73,12 @@ class Given(NamedTuple):
                     None if each is None else np.asarray(each)[kept] for each in (sample_weight, qid)
                 )
         return cls(X, y, sample_weight, qid)
+
+    def to_score(self) -> Given:
+        """The same; UsageError where there are neither labels nor data that bring them."""
+        if self.y is None and not is_streamed(self.X):
+            raise UsageError("score needs y with a matrix; a store, text and AnnData bring their own labels")
+        return self
 
     def with_weights(self) -> Given:
         """The same with the weights."""

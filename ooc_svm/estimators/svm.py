@@ -213,7 +213,7 @@ class OocSVC(ClassifierMixin, OocEstimator):
         if is_streamed(X) and y is None:
             self._refuse_given(sample_weight=sample_weight)
             return self._evaluated(X, metric="subset-accuracy" if self.multilabel_ else None)
-        X, y, sample_weight, _ = Given.of(self, X, y, sample_weight)
+        X, y, sample_weight, _ = Given.of(self, X, y, sample_weight).to_score()
         if len(self.classes_) == 2 and np.size(self.positive):
             y = self._joined(y)
         return float(super().score(X, y, sample_weight))
@@ -366,7 +366,7 @@ class OocSVR(RegressorMixin, OocEstimator):
         if is_streamed(X) and y is None:
             self._refuse_given(sample_weight=sample_weight)
             return self._evaluated(X)
-        X, y, sample_weight, _ = Given.of(self, X, y, sample_weight)
+        X, y, sample_weight, _ = Given.of(self, X, y, sample_weight).to_score()
         return float(super().score(X, y, sample_weight))
 
 
@@ -487,5 +487,5 @@ class OocRanker(OocEstimator):
         float
         """
         check_is_fitted(self, "model_")
-        X, y, _, qid = Given.of(self, X, y, None, qid).with_queries()
+        X, y, _, qid = Given.of(self, X, y, None, qid).to_score().with_queries()
         return self._evaluated(X, labels=y, qid=qid)

@@ -20,7 +20,7 @@ from ooc_svm.model.linear import LinearFunctions
 from ooc_svm.model.model import Model
 from ooc_svm.parameters import FLAG, PATH, Kind, checks
 from ooc_svm.system.arrayfile import FileKind, has_magic, read_arrays, write_arrays
-from ooc_svm.system.files import atomic_write, exists
+from ooc_svm.system.files import IrregularFileError, atomic_write, exists
 from ooc_svm.system.recognition import MODEL as MODEL_MAGIC
 from ooc_svm.system.recognition import check_outside_stores
 
@@ -210,7 +210,10 @@ def load_model(path: str | os.PathLike[str]) -> Model:
     StorageError
         If reading fails.
     """
-    content, arrays = read_arrays(path, MODEL_FILE)
+    try:
+        content, arrays = read_arrays(path, MODEL_FILE)
+    except IrregularFileError as error:
+        raise DamageError(f"{os.fspath(path)} is {error.kind}; give the file of a model") from None
     try:
         return _build(content, arrays)
     except MemoryBudgetError as error:

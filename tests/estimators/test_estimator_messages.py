@@ -131,3 +131,39 @@ def test_a_warning_names_the_line_that_fits():
     with pytest.warns(ConvergenceWarning) as found:
         OocSVC(tol=1e-14, max_passes=1).fit(ROWS, GRADES)
     assert [each.filename for each in found if each.category is ConvergenceWarning] == [__file__]
+
+
+@pytest.mark.parametrize(
+    ("text", "option"),
+    [
+        ("cat 1:1\ndog 2:1\n", "labels='text'"),
+        ("1,2 1:1\n2 2:1\n", "labels='sets'"),
+        ("1 0:1\n-1 2:1\n", "index_base=0"),
+        ("1 1:1e300\n-1 2:1\n", "dtype='float64'"),
+    ],
+)
+def test_text_that_is_read_in_another_way_is_to_be_converted(text, option, tmp_path):
+    path = tmp_path / "a.svm"
+    path.write_text(text)
+    message = (
+        f"; an estimator has no such parameter: convert the text first, with ooc_svm.convert(..., {option}), "
+        "and give the store"
+    )
+    fitted = OocSVC().fit(X[:, :1], [0, 0, 0, 1, 1, 1])
+    refused = [lambda: OocSVC().fit(path), lambda: OocSVC().fit([path])]
+    if option == "index_base=0":
+        refused += [lambda: fitted.predict(path), lambda: fitted.score(path)]
+    for call in refused:
+        with pytest.raises(InputError, match=f"{re.escape(message)}$"):
+            call()
+    with pytest.raises(InputError, match=re.escape(option)) as error:
+        ooc_svm.train(path)  # which has these parameters
+    assert "estimator" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", [OocSVC, OocSVR, OocRanker])
+def test_a_score_needs_labels(kind):
+    estimator = kind().fit(X, [0, 0, 0, 1, 1, 1])
+    message = "score needs y with a matrix; a store, text and AnnData bring their own labels"
+    with pytest.raises(UsageError, match=f"^{message}$"):
+        estimator.score(X)

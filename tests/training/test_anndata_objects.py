@@ -134,6 +134,8 @@ def test_an_object_is_converted(cells, tmp_path):
     np.testing.assert_array_equal(
         ooc_svm.predict(from_store, cells, layer="counts"), ooc_svm.predict(named, cells)
     )
+    with pytest.raises(InputError, match=r"no label in .*; leave such rows out, or give them one$"):
+        ooc_svm.convert_matrix(cells, None, tmp_path / "d.zarr", label="gap")
     with pytest.raises(UsageError, match="layer is for an AnnData object"):
         ooc_svm.convert_matrix(cells.X, cells.obs["number"], tmp_path / "b.zarr", layer="counts")
 
