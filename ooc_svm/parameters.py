@@ -11,7 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Set
-from dataclasses import fields
+from dataclasses import MISSING, Field, fields
 from functools import cache, wraps
 from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
@@ -325,11 +325,18 @@ def _with_fields(signature: inspect.Signature, rest: Any) -> inspect.Signature:
     own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
     more = [
         inspect.Parameter(
-            each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type
+            each.name, inspect.Parameter.KEYWORD_ONLY, default=_default_of(each), annotation=each.type
         )
         for each in fields(rest)
     ]
     return signature.replace(parameters=[*own, *more])
+
+
+def _default_of(item: Field[Any]) -> Any:
+    """The default of a field, made where it is made for each object; the mark of a signature for none."""
+    if item.default_factory is not MISSING:
+        return item.default_factory()
+    return inspect.Parameter.empty if item.default is MISSING else item.default
 
 
 def _bound(

@@ -35,12 +35,16 @@ FUNCTIONS = {
         {"matrix": DENSE, "labels": LABELS, "output": "new.zarr"},
         ("labels", "qid", "weight"),
     ),
+    "StoreWriter.append": ({"matrix": DENSE, "labels": LABELS}, ("labels", "qid", "weight")),
     "decision_scores": ({"model": MODEL, "data": DENSE, "labels": LABELS}, ("labels", "qid")),
     "evaluate": ({"model": MODEL, "data": DENSE, "labels": LABELS}, ("labels", "qid")),
     "evaluation_report": ({"model": MODEL, "data": DENSE, "labels": LABELS}, ("labels", "qid")),
 }
 COLUMNS = [(function, column) for function, (_, columns) in FUNCTIONS.items() for column in columns]
-MATRICES = [(function, "matrix" if function == "convert_matrix" else "data") for function in FUNCTIONS]
+MATRICES = [
+    (function, "matrix" if "matrix" in arguments else "data")
+    for function, (arguments, _) in FUNCTIONS.items()
+]
 
 
 class Like:
@@ -132,10 +136,17 @@ BAD_QIDS = {
 }
 
 
+def called(function, arguments):
+    if function != "StoreWriter.append":
+        return getattr(ooc_svm, function)(**arguments)
+    with ooc_svm.StoreWriter("new.zarr") as writer:
+        return writer.append(**arguments)
+
+
 def check_refused(function, parameter, value):
     arguments = FUNCTIONS[function][0] | {parameter: value}
     with pytest.raises((InputError, UsageError)) as error:
-        getattr(ooc_svm, function)(**arguments)
+        called(function, arguments)
     assert re.search(rf"\b{parameter}\b", str(error.value)), error.value
     assert "\n" not in str(error.value)
 

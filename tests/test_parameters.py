@@ -114,7 +114,6 @@ ALLOWED = {
     "insecure_cluster": FLAG,
     "kernel": set(),
     "label": NAMES,
-    "labelled": set(),
     "labels_file": TEXT,
     "landmarks": set(),
     "lanes": set(),
@@ -162,12 +161,11 @@ ALLOWED = {
     "unlabelled": set(),
     "validation": TEXT,
     "warm_start": TEXT,
-    "weights": set(),
 }
 # Where None is not the default.
 NOT_NONE = {
     *("confusion", "data", "durable", "engine", "group", "index", "inputs", "insecure_cluster"),
-    *("kernel", "label_sets", "labelled", "missing_features", "model", "named_labels", "overwrite", "path"),
+    *("kernel", "label_sets", "missing_features", "model", "named_labels", "overwrite", "path"),
     "positive",
     *("price_gb", "price_get"),
     *("probabilities", "problem", "resume", "scale", "scores", "seed", "solver", "spare_share", "start"),
@@ -241,7 +239,7 @@ METHODS = {
     "Store.read_labels": {"start": 0, "stop": 1},
     "Store.read_qids": {"start": 0, "stop": 1},
     "Store.read_weights": {"start": 0, "stop": 1},
-    "StoreWriter.append": {"labelled": labelled(*random_rows(1))},
+    "StoreWriter.append": {"matrix": labelled(*random_rows(1))},
     "StoreWriter.commit": {},
 }
 # What users do not make, but get from functions.

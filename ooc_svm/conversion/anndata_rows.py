@@ -16,9 +16,9 @@ import numpy as np
 
 from ooc_svm.conversion.external_sort import KEY_BITS, RowSorter
 from ooc_svm.conversion.spill import KeyedRows
-from ooc_svm.conversion.zeros import cast_values, without_zeros
 from ooc_svm.data.blocks import Int64Array, RowBlock, Values
 from ooc_svm.data.limits import LARGEST_FEATURE_COUNT
+from ooc_svm.data.zeros import cast_values, without_zeros
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, parameter
 from ooc_svm.store.trees import Tree, TreeArray
 from ooc_svm.store.validate import UNSORTED, RuleError, check_sorted

@@ -85,7 +85,7 @@ def _converted(
             else:
                 ordered = shuffle_rows(ordered, options.shuffle, *place)
         for labelled, weights in ordered:
-            writer.append(labelled, weights)
+            writer.append(labelled, weight=weights)
             if options.reorders:
                 meter.written(labelled.rows.stop, meter.rows)
         counts, names = rows.counts, rows.label_names

@@ -11,11 +11,11 @@ import numpy as np
 from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.plan import plan_conversion
 from ooc_svm.conversion.spill import WeightedRows
-from ooc_svm.conversion.zeros import cast_values, without_zeros
 from ooc_svm.data.annotated import is_annotated, own_numbers, read_annotated, refuse_two_kinds
 from ooc_svm.data.blocks import LabelledRows, RowBlock, Values
 from ooc_svm.data.feature_names import FeatureNames
 from ooc_svm.data.matrix import MatrixSource
+from ooc_svm.data.zeros import cast_values, without_zeros
 from ooc_svm.errors import InputError, UsageError, parameter
 from ooc_svm.text.inputs import InputMetadata
 from ooc_svm.text.label_names import LabelNames

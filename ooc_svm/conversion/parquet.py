@@ -16,10 +16,10 @@ import numpy as np
 from ooc_svm.conversion.options import ConvertOptions
 from ooc_svm.conversion.plan import plan_conversion
 from ooc_svm.conversion.spill import WeightedRows
-from ooc_svm.conversion.zeros import cast_values, without_zeros
 from ooc_svm.data.blocks import Float64Array, Int64Array, LabelledRows, RowBlock
 from ooc_svm.data.limits import LARGEST_FEATURE_COUNT
 from ooc_svm.data.matrix import exact_numbers
+from ooc_svm.data.zeros import cast_values, without_zeros
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, parameter
 from ooc_svm.store.validate import RuleError, check_rows, sort_rows
 from ooc_svm.system.files import storage_errors

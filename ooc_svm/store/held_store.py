@@ -148,18 +148,18 @@ class HeldRows:
         """Where the store is, or would be."""
         return self._path
 
-    def append(self, labelled: LabelledRows, weights: Float64Array | None = None) -> None:
+    def append(self, labelled: LabelledRows, weight: Float64Array | None = None) -> None:
         """See `StoreWriter.append`."""
         rows = labelled.rows
         if not rows.n_rows:
             return
-        values = self._facts.check(labelled, weights)
+        values = self._facts.check(labelled, weight)
         if self._writer is None and not self._blocks.has_room(rows):
             self._begin_to_write(self._blocks.stop())
         if self._writer is None:
-            self._add(labelled, weights)
+            self._add(labelled, weight)
         else:
-            self._writer.append(labelled, values, weights)
+            self._writer.append(labelled, values, weight)
         self._blocks.append(rows, values, self._facts.block_starts)
 
     def _add(self, labelled: LabelledRows, weights: Float64Array | None) -> None:

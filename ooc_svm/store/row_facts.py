@@ -35,6 +35,8 @@ class RowFacts:
         self._labels = label_collector(options.chunk_rows, options.label_sets)
         self._cutter = BlockCutter(options.chunk_elements, options.block_chunks, options.block_rows)
         self._largest_id = -1
+        self._n_columns = 0  # Of the widest matrix that was added
+        self._frame_names: FeatureNames | None = None  # Of the first data frame
 
     @property
     def named(self) -> bool:
@@ -83,6 +85,35 @@ class RowFacts:
                 f"beyond the range of {self._options.dtype}; write {self._path} with "
                 f"{parameter('dtype', 'float64')}"
             ) from None
+
+    def check_features(self, n_columns: int, names: FeatureNames | None) -> None:
+        """Raise InputError where the next rows are of a matrix that has other columns than the store."""
+        known, limit = self.feature_names, self._options.n_features
+        if limit is None and known is not None:
+            limit = len(known)
+        if limit is not None and n_columns > limit:
+            raise InputError(
+                f"{parameter('matrix')} has {n_columns} columns, and {self._path} has {limit}; give no more"
+            )
+        if names is None or names == self._frame_names:
+            return
+        if self._frame_names is not None:
+            raise InputError(
+                f"the columns of {parameter('matrix')} have other names, or another order, than those of the "
+                "frame before; give the same columns"
+            )
+        if self.n_rows and limit is None:
+            raise InputError(
+                f"the columns of {parameter('matrix')} have names, and those of the rows before have none; "
+                f"give the names to the writer ({parameter('feature_names')})"
+            )
+
+    def add_features(self, n_columns: int, names: FeatureNames | None) -> None:
+        """Add the columns of a matrix, and their names where none were known."""
+        self._n_columns = max(self._n_columns, n_columns)
+        self._frame_names = self._frame_names or names
+        if self.feature_names is None and self._options.n_features is None:
+            self.feature_names = names
 
     def check_columns(
         self, n_rows: int, labels: Float64Array, qids: Int64Array | None, weights: Float64Array | None
@@ -160,7 +191,7 @@ class RowFacts:
         }
 
     def _n_features(self, least: int) -> int:
-        names, n_features = self.feature_names, max(least, self._largest_id + 1)
+        names, n_features = self.feature_names, max(least, self._largest_id + 1, self._n_columns)
         if self._options.n_features is not None:
             n_features = self._options.n_features
         elif names is not None:

@@ -8,18 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from ooc_svm.data.blocks import Float64Array, LabelledRows, RowBlock
+from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.errors import shown
-from ooc_svm.parameters import JSON, PATH, TEXT, Complaint, Kind, checks, read_items
+from ooc_svm.parameters import ARRAY, JSON, PATH, TEXT, Complaint, Kind, checks, read_items
 from ooc_svm.store.manifest import StoreMetadata
+from ooc_svm.store.matrix_rows import refuse_own, rows_of_matrix
 from ooc_svm.store.options import N_FEATURES, StoreOptions
 from ooc_svm.store.row_writer import RowWriter
 from ooc_svm.system.address import AnyPath
 
 
-def _read_rows(labelled: Any) -> LabelledRows:
-    """Rows whose arrays have the types that compiled functions expect."""
-    if not isinstance(labelled, LabelledRows) or not isinstance(labelled.rows, RowBlock):
+def _read_rows(labelled: Any) -> Any:
+    """A matrix as it is, or LabelledRows whose arrays have the types that compiled functions expect."""
+    if not isinstance(labelled, LabelledRows):
+        return labelled
+    if not isinstance(labelled.rows, RowBlock):
         raise TypeError
     rows = labelled.rows
     arrays = [("rows.indptr", rows.indptr, "int64"), ("rows.indices", rows.indices, "int32")]
@@ -44,7 +47,7 @@ def _check_array(subject: str, array: Any, types: str) -> None:
         raise Complaint(f"{subject} {shown(array)}; a 1-d array of {allowed} is needed")
 
 
-LABELLED_ROWS = Kind("LabelledRows", "LabelledRows with a RowBlock", _read_rows)
+ROWS = Kind("matrix", "a matrix of rows, or LabelledRows with a RowBlock", _read_rows)
 
 
 def _read_label_names(names: Any) -> list[str]:
@@ -68,11 +71,20 @@ class StoreWriter:
 
     Parameters
     ----------
-    path : path-like
+    path : path
         Where the store will be; its parent folder must exist.
     **options
         The fields of `ooc_svm.store.options.StoreOptions`: ``dtype``, ``index_base``, ``n_features``,
-        ``overwrite``, ``threads``, ``durable``, ``provenance``, and the sizes of chunks and blocks.
+        ``overwrite``, ``threads``, ``durable``, ``provenance``, the sizes of chunks and blocks, and these:
+
+        ``feature_names`` : the names of the columns, a sequence of str or a file with one on each line. By
+        default those of data frames that are appended, unless ``n_features`` is given.
+
+        ``named_labels`` : whether the labels of the rows are places, from 0, in the ``label_names`` that
+        `commit` is given: the names of classes.
+
+        ``label_sets`` : whether they are places of sets of labels, whose names in ``label_names`` have commas
+        between the labels: ``"1,3"``, and ``","`` for none.
 
     Raises
     ------
@@ -80,11 +92,25 @@ class StoreWriter:
         A value that is not possible, or the path exists and may not be replaced.
     StorageError
         Another run is writing there, or the folder cannot be written.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ooc_svm
+    >>> rng = np.random.default_rng(0)
+    >>> with ooc_svm.StoreWriter("parts.zarr", named_labels=True) as writer:
+    ...     for part in range(3):  # as they come
+    ...         matrix = rng.standard_normal((100, 5))
+    ...         writer.append(matrix, matrix[:, 0] > 0)
+    ...     written = writer.commit(label_names=["low", "high"])
+    >>> written.n_rows, ooc_svm.open_store("parts.zarr").label_names
+    (300, ('high', 'low'))
     """
 
     @checks(StoreOptions, path=PATH)
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
-        self._writer = RowWriter(path, StoreOptions(**options))
+        self._options = StoreOptions(**options)
+        self._writer = RowWriter(path, self._options)
 
     @property
     def path(self) -> AnyPath:
@@ -101,26 +127,49 @@ class StoreWriter:
         """Elements of the rows appended so far."""
         return self._writer.facts.n_nonzeros
 
-    @checks(labelled=LABELLED_ROWS, weights=WEIGHTS)
-    def append(self, labelled: LabelledRows, weights: Float64Array | None = None) -> None:
-        """Append rows.
+    @checks(matrix=ROWS, labels=ARRAY, qid=ARRAY, weight=ARRAY)
+    def append(self, matrix: Any, labels: Any = None, *, qid: Any = None, weight: Any = None) -> None:
+        """Append rows: all of them, or none where an error is raised.
 
         Parameters
         ----------
-        labelled : LabelledRows
-            Any number of them; ``labelled.rows.start`` is not looked at. The arrays are copied.
-        weights : ndarray of float64, shape (n_rows,), optional
-            Weights of the rows; given for all rows of a store or for none. The same holds for qids.
+        matrix : matrix of shape (n_rows, n_columns)
+            Any number of rows, as `ooc_svm.convert_matrix` takes them but for AnnData: a sparse matrix or
+            array of SciPy in any format, or what NumPy makes a 2-d array of real numbers of. Explicit zeros
+            are dropped, duplicates summed, the arrays copied. The store has the columns of the widest matrix,
+            unless it was given their number or names; the columns of all data frames have the same names. (Or
+            rows as the package has them itself, ``LabelledRows`` with their labels and qids; their weights
+            are an array of float64.)
+        labels : array_like, shape (n_rows,), optional
+            Numbers; 0 without them.
+        qid : array_like of int, shape (n_rows,), optional
+            Groups, not negative; given for all rows of a store or for none.
+        weight : array_like of float, shape (n_rows,), optional
+            Weights of the rows, not negative; given for all rows of a store or for none.
 
         Raises
         ------
+        UsageError
+            Labels or qids that are given with rows that have them.
         InputError
-            Rows that break the rules of a block, or a label, qid or weight that is no finite number.
+            A matrix that is none, values beyond the range of ``dtype``, more columns than the store has or
+            other names of them, rows that break the rules of a block, or a label, qid or weight that is no
+            finite number.
         StorageError
             Writing failed.
         """
+        facts = self._writer.facts
+        if isinstance(matrix, LabelledRows):
+            refuse_own(labels=labels, qid=qid)
+            labelled, weights = matrix, None if weight is None else WEIGHTS.read("weight", weight)
+        else:
+            given = rows_of_matrix(matrix, labels, qid, weight, self._options.dtype)
+            labelled, weights = given.labelled, given.weights
+            facts.check_features(given.n_columns, given.names)
         if labelled.rows.n_rows:
-            self._writer.append(labelled, self._writer.facts.check(labelled, weights), weights)
+            self._writer.append(labelled, facts.check(labelled, weights), weights)
+        if not isinstance(matrix, LabelledRows):
+            facts.add_features(given.n_columns, given.names)
 
     @checks(n_features=N_FEATURES, provenance=JSON, label_names=LABEL_NAMES)
     def commit(
@@ -135,7 +184,7 @@ class StoreWriter:
         Parameters
         ----------
         n_features : int, optional
-            Least number of columns, for a writer that was not given their number.
+            Least number of columns, for a writer that was not given their number or names.
         provenance : dict, optional
             Added to what the writer was given.
         label_names : sequence of str, optional

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from helpers.store_data import assert_same, read_all
 
 import ooc_svm
-from ooc_svm.conversion.zeros import without_zeros
+from ooc_svm.data.zeros import without_zeros
 from ooc_svm.store import open_store
 
 TINY = 1e-50

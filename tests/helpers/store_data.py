@@ -54,8 +54,8 @@ def write_store(path: Path, matrix, labels, qids=None, batches=(11,), weights=No
     """Write a store in batches of the given lengths, over and over."""
     options = {"n_features": matrix.shape[1]} | SMALL | options
     with StoreWriter(path, **options) as writer:
-        for batch in in_batches(matrix, labels, qids, batches, weights):
-            writer.append(*batch)
+        for rows, weight in in_batches(matrix, labels, qids, batches, weights):
+            writer.append(rows, weight=weight)
         writer.commit()
 
 

@@ -40,8 +40,8 @@ def held(path, matrix, most_bytes=EVERYTHING, commit=None, size=11, columns=None
         made.append(rows.commit(**details))
     assert rows.path == made[0].path == path / "held"
     with StoreWriter(path / "written", **options) as writer:
-        for batch in in_batches(matrix, batches=(4,), **columns):
-            writer.append(*batch)
+        for batch, weight in in_batches(matrix, batches=(4,), **columns):
+            writer.append(batch, weight=weight)
         made.append(writer.commit(**details))
     differ = {"path", "id", "shared_id", "n_chunks", "n_bytes"}
     one, other = ({name: known[name] for name in known.keys() - differ} for known in map(asdict, made))

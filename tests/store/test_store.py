@@ -337,7 +337,7 @@ def test_columns_that_break_the_rules_are_not_written(tmp_path):
         with pytest.raises(InputError, match="from row 30 on, qids"):
             writer.append(labelled(matrix, labels, qids=np.arange(30)))
         with pytest.raises(InputError, match="from row 30 on"):
-            writer.append(labelled(matrix, labels), weights=np.ones(30))
+            writer.append(labelled(matrix, labels), weight=np.ones(30))
     with StoreWriter(tmp_path / "s") as writer, pytest.raises(InputError, match="no rows"):
         writer.commit()
     assert list(tmp_path.iterdir()) == []
