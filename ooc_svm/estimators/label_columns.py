@@ -1,4 +1,4 @@
-"""The columns of an indicator matrix: labels to train, and those that no row of training has, or all have."""
+"""Labels as estimators have them: columns of an indicator matrix, and classes in the type of the labels."""
 
 from __future__ import annotations
 
@@ -53,6 +53,28 @@ class LabelColumns:
         spread[:, self._learned] = of_model
         spread[:, self.none], spread[:, self.all] = none, all
         return spread
+
+
+def different_labels(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The labels, sorted; InputError if they are of several types, or are one class."""
+    try:
+        labels: npt.NDArray[Any] = np.unique(y)
+    except TypeError as error:
+        raise InputError(f"y has labels of several types ({error}); give numbers or text alone") from None
+    if len(labels) < 2:
+        [only] = labels.tolist()
+        raise InputError(f"training needs rows of at least two classes, y has one class: {only!r}")
+    return labels
+
+
+def of_type(classes: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Classes of a model in the type of the labels, or of whole numbers, if it has them; else as they are."""
+    for each in (dtype, np.dtype(np.int64)) if dtype.kind in "iu" else (dtype,):
+        with np.errstate(invalid="ignore"):  # -1 in a type without a sign
+            cast = classes.astype(each)
+        if (cast == classes).all():
+            return cast
+    return classes
 
 
 def _check_values(indicator: Any) -> None:

@@ -13,11 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.classes import label_text
-from ooc_svm.errors import InputError
 from ooc_svm.estimators.base import OocEstimator, all_or_nothing
 from ooc_svm.estimators.constructor import takes_options
 from ooc_svm.estimators.data import Given, is_streamed
-from ooc_svm.estimators.label_columns import LabelColumns
+from ooc_svm.estimators.label_columns import LabelColumns, different_labels, of_type
 from ooc_svm.model.decision import Decision
 from ooc_svm.model.probabilities import gives_probabilities
 
@@ -39,6 +38,12 @@ class OocSVC(ClassifierMixin, OocEstimator):
 
     Several classes are trained one against the rest.
 
+    With `positive`, several labels are joined to two sides, and `classes_` has one label of each: first that
+    of the others, then that of the positive ones, also where these are not in order. So positive scores stand
+    for the positive side, as they do for the second class everywhere in scikit-learn. Several positive labels
+    have the smallest of them, several others -1 (``"-1"`` of text). Two labels are not joined: they are
+    sorted, and positive scores stand for the second, whichever is `positive`.
+
     The same as `ooc_svm.train` with ``problem="svc"``, bit for bit. Where rows have sets of labels, a model
     for each label.
 
@@ -49,7 +54,8 @@ class OocSVC(ClassifierMixin, OocEstimator):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        The labels; where y was an indicator matrix the numbers of its columns.
+        The labels, sorted, but for those that `positive` joins; where y was an indicator matrix the numbers
+        of its columns.
     multilabel_ : bool
         Whether rows have sets of labels.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
@@ -97,16 +103,10 @@ class OocSVC(ClassifierMixin, OocEstimator):
             return self
         self._columns = None
         check_classification_targets(y)
-        try:
-            labels = np.unique(y)
-        except TypeError as error:
-            raise InputError(f"y has labels of several types ({error}); give numbers or text alone") from None
-        if len(labels) < 2:
-            [only] = labels.tolist()
-            raise InputError(f"training needs rows of at least two classes, y has one class: {only!r}")
+        labels = different_labels(y)
         self._train(X, matrix, y, sample_weight)
         own = self.model_.classes_
-        self.classes_ = labels if len(own) == len(labels) else own  # some may be joined
+        self.classes_ = labels if len(own) == len(labels) else of_type(own, labels.dtype)  # some are joined
         return self
 
     @property
@@ -246,7 +246,8 @@ class OocLogisticRegression(OocSVC):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        The labels; where y was an indicator matrix the numbers of its columns.
+        The labels, sorted, but for those that `positive` joins; where y was an indicator matrix the numbers
+        of its columns.
     multilabel_ : bool
         Whether rows have sets of labels.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
@@ -274,7 +275,7 @@ class OocNuSVC(OocSVC):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        The labels.
+        The labels, sorted, but for those that `positive` joins; see `OocSVC`.
     multilabel_ : bool
         Whether rows have sets of labels.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
@@ -474,6 +475,8 @@ class OocRanker(OocEstimator):
 
     def score(self, X: Any, y: Any = None, qid: Any = None) -> float:
         """NDCG of the first ten rows of each query; rows of a store or of AnnData bring their grades.
+
+        All queries count the same, also where rows have weights, as in all metrics of the package.
 
         Parameters
         ----------

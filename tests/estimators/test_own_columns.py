@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 
 import anndata
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn import config_context
 
 import ooc_svm
 from ooc_svm import InputError, OocLogisticRegression, OocNuSVR, OocRanker, OocSVC, OocSVR, UsageError
@@ -88,6 +90,34 @@ def test_the_score_of_names_that_are_joined():
     assert smaller.score(X, SIDES) == np.mean(smaller.predict(X) == SIDES) > 0.9
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.int8, np.uint8, np.float32, np.uint64])
+@pytest.mark.parametrize(
+    ("positive", "classes"), [(1, [-1, 1]), ([1, 3], [2, 1]), ([2, 3], [1, 2]), ([1, 2], [3, 1])]
+)
+def test_classes_that_are_joined_have_the_type_of_the_labels(dtype, positive, classes):
+    """First that of the others, then the positive one, so that positive scores stand for it."""
+    y = THREE.astype(dtype)
+    estimator = OocSVC(positive=positive).fit(X, y)
+    unsigned = np.dtype(dtype).kind == "u" and min(classes) < 0
+    assert estimator.classes_.tolist() == classes
+    assert estimator.classes_.dtype == estimator.predict(X).dtype == (np.int64 if unsigned else dtype)
+    sides = estimator.decision_function(X) > 0.0
+    np.testing.assert_array_equal(estimator.predict(X), estimator.classes_[sides.astype(int)])
+    probable = OocLogisticRegression(positive=positive).fit(X, y)
+    assert probable.classes_.tolist() == classes
+    np.testing.assert_array_equal(probable.predict_proba(X)[:, 1] > 0.5, probable.decision_function(X) > 0.0)
+
+
+@pytest.mark.parametrize("dtype", ["<U1", object])
+def test_names_that_are_joined_are_not_cut(dtype):
+    names = np.array(["a", "b", "c"])[THREE - 1].astype(dtype)
+    for positive, classes in (("b", ["-1", "b"]), (["a", "c"], ["b", "a"])):
+        estimator = OocSVC(positive=positive).fit(X, names)
+        assert estimator.classes_.tolist() == classes
+        assert (estimator.classes_.dtype == object) == (dtype is object)
+        assert set(estimator.predict(X)) <= set(classes)
+
+
 def test_labels_of_true_and_false():
     truth = VALUES > 0.0
     weighted = OocSVC(class_weight={True: 2.0, False: 1.0}).fit(X, truth)
@@ -163,3 +193,10 @@ def test_a_store_is_scored_with_its_own_columns(tmp_path):
         estimator.fit(tmp_path / "s.zarr")
         with pytest.raises(UsageError, match="bring their own sample_weight"):
             estimator.score(tmp_path / "s.zarr", sample_weight=np.ones(len(X)))
+
+
+def test_rankings_are_scored_without_weights():
+    """All queries count the same in the metrics: there is no parameter that would be ignored."""
+    assert "sample_weight" not in inspect.signature(OocRanker.score).parameters
+    with config_context(enable_metadata_routing=True), pytest.raises(TypeError, match="sample_weight"):
+        OocRanker().set_score_request(sample_weight=True)
