@@ -30,7 +30,7 @@ MODEL = Model(
 # Arguments with which each function works, and the parameters that have an entry a row.
 FUNCTIONS = {
     "train": ({"data": DENSE, "labels": LABELS}, ("labels", "qid", "sample_weight")),
-    "plan": ({"data": DENSE, "labels": LABELS}, ("labels", "qid")),
+    "plan": ({"data": DENSE, "labels": LABELS}, ("labels", "qid", "sample_weight")),
     "convert_matrix": (
         {"matrix": DENSE, "labels": LABELS, "output": "new.zarr"},
         ("labels", "qid", "weight"),

@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
@@ -73,6 +74,22 @@ class OocEstimator(BaseEstimator):
         """Bias of each decision function, of two classes that of the second one."""
         own = self._fitted.intercept_
         return -own if self._is_reversed else own
+
+    @property
+    def support_vectors_(self) -> Any:
+        """Support vectors of a kernel: a csr_array of shape (n_SV, n_features)."""
+        return self._fitted.support_vectors_
+
+    @property
+    def dual_coef_(self) -> Float64Array:
+        """Coefficients of the support vectors in each decision function, signed as `decision_function`."""
+        own = self._fitted.dual_coef_
+        return -own if self._is_reversed else own
+
+    @property
+    def n_support_(self) -> npt.NDArray[np.int64]:
+        """Number of the support vectors of each decision function."""
+        return self._fitted.n_support_
 
     @property
     def _is_reversed(self) -> bool:
@@ -156,7 +173,7 @@ class OocEstimator(BaseEstimator):
             sample_weight = _check_sample_weight(
                 sample_weight, matrix, dtype=np.float64, ensure_non_negative=True
             )
-            if not sample_weight.any():
+            if not sample_weight.any():  # which scikit-learn itself refuses from 1.9 on
                 raise UsageError("all entries of sample_weight are zero; at least one must be positive")
         names = getattr(self, "feature_names_in_", None)
         model = train(

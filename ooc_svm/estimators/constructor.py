@@ -7,7 +7,7 @@ from functools import cache
 from inspect import Parameter, Signature
 from typing import Any, TypeVar
 
-from ooc_svm.catalog import KINDS, LOSSES, PROBLEMS, SOLVERS, owners
+from ooc_svm.catalog import KINDS, LINEAR, LOSSES, PROBLEMS, SOLVERS, owners
 from ooc_svm.options import OPTIONS, described
 
 E = TypeVar("E", bound=type)
@@ -24,6 +24,15 @@ _FITTED = """\
         How training went.
     model_ : Model
         What `ooc_svm.train` returned.
+"""
+
+_FITTED_KERNEL = """\
+    support_vectors_ : csr_array of shape (n_SV, n_features)
+        Support vectors of all decision functions, of a kernel other than the linear one, as the next two.
+    dual_coef_ : ndarray of shape (n_functions, n_SV)
+        Their coefficients in each decision function.
+    n_support_ : ndarray of shape (n_functions,)
+        Number of the support vectors of each decision function (in scikit-learn of each class).
 """
 
 
@@ -92,7 +101,8 @@ def takes_options(problem: str, loss: str | None = None) -> Callable[[E], E]:
         if cls.__doc__:  # python -OO leaves it out
             entries = [_documented(name, _choices(problem, loss)) for name in names]
             text = cls.__doc__.replace("    OPTIONS\n", "".join(entries))
-            cls.__doc__ = text.replace("    FITTED\n", _FITTED)
+            has_kernels = bool(_choices(problem, loss)["kernel"] - {LINEAR})
+            cls.__doc__ = text.replace("    FITTED\n", _FITTED_KERNEL * has_kernels + _FITTED)
         return cls
 
     return decorate

@@ -95,6 +95,18 @@ class KernelFunctions:
             self, np.ascontiguousarray(self.coefficients[list(active)]), self.bias[list(active)]
         )
 
+    def support(self, active: Sequence[int]) -> tuple[Any, Float64Array]:
+        """The support vectors of some functions, a csr_array in units of the data, and the coefficients."""
+        from scipy import sparse
+
+        vectors, coefficients = self.vectors, self.coefficients[list(active)]
+        values = np.ones(len(vectors.indices)) if vectors.values is None else vectors.values
+        rows = sparse.csr_array(
+            (values, vectors.indices, vectors.indptr), shape=(vectors.n_rows, self.n_features)
+        )
+        used = np.flatnonzero((coefficients != 0).any(axis=0))
+        return rows[used], coefficients[:, used]
+
     def info(self) -> dict[str, Any]:
         """What ``info MODEL --json`` prints of the functions, in terms of JSON."""
         return {

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.catalog import PROBLEMS, load
@@ -178,8 +179,7 @@ class Model:
         """The functions of a model that has weights; AttributeError if it has support vectors instead."""
         if not isinstance(self.functions, LinearFunctions):
             raise AttributeError(
-                f"a model with the kernel {self.kernel} has no weights: its support vectors and coefficients "
-                "are in its functions"
+                f"a model with the kernel {self.kernel} has no weights: it has support_vectors_, dual_coef_"
             )
         return self.functions
 
@@ -264,6 +264,30 @@ class Model:
     def intercept_(self) -> Float64Array:
         """Bias of each function that predicts."""
         return self._decision().scorer.bias
+
+    @property
+    def support_vectors_(self) -> Any:
+        """Support vectors of a kernel, of all functions that predict: a csr_array of shape (n_SV, d).
+
+        AttributeError of a linear model, as for the next two.
+        """
+        return self._support()[0]
+
+    @property
+    def dual_coef_(self) -> Float64Array:
+        """Coefficients of the support vectors in each function that predicts, shape (K, n_SV)."""
+        return self._support()[1]
+
+    @property
+    def n_support_(self) -> npt.NDArray[np.int64]:
+        """Number of the support vectors of each function that predicts, shape (K,)."""
+        counts: npt.NDArray[np.int64] = np.count_nonzero(self._support()[1], axis=1)
+        return counts
+
+    def _support(self) -> tuple[Any, Float64Array]:
+        if not isinstance(self.functions, KernelFunctions):
+            raise AttributeError("a linear model has no support vectors: its weights are coef_")
+        return self.functions.support(self._decision().active)
 
     def predict(self, data: Any, **options: Any) -> npt.NDArray[Any]:
         """Labels or values of the rows; see `ooc_svm.predict`."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from ooc_svm.errors import UsageError, parameter
 from ooc_svm.options import TrainOptions
-from ooc_svm.parameters import ANY_DATA, ARRAY, FOLDS, GRID, PRICE, checks
+from ooc_svm.parameters import ANY_DATA, ARRAY, FEATURE_NAMES, FOLDS, GRID, PRICE, checks
 from ooc_svm.solvers.base import MemoryItem
 from ooc_svm.system.memory import format_size, memory_budget
 from ooc_svm.training.division import batches
@@ -119,7 +119,9 @@ class Plan:
     TrainOptions,
     data=ANY_DATA,
     labels=ARRAY,
+    sample_weight=ARRAY,
     qid=ARRAY,
+    feature_names=FEATURE_NAMES,
     folds=FOLDS,
     grid=GRID,
     price_get=PRICE,
@@ -129,7 +131,9 @@ def plan(
     data: Any,
     labels: Any = None,
     *,
+    sample_weight: Any = None,
     qid: Any = None,
+    feature_names: Any = None,
     folds: int | None = None,
     grid: Mapping[str, Any] = NO_GRID,
     price_get: float = 0.0,
@@ -140,7 +144,7 @@ def plan(
 
     Parameters
     ----------
-    data, labels, qid, **options
+    data, labels, sample_weight, qid, feature_names, **options
         As `ooc_svm.train` takes them, but for text: its size in rows and nonzeros is not known beforehand.
     folds : int, optional
         Say what `ooc_svm.tune` with so many folds would need.
@@ -161,7 +165,7 @@ def plan(
     if wanted.engine != "local":
         raise UsageError(f"a plan is for one machine; leave {parameter('engine')} out")
     tuning = None if folds is None and not grid else TuneRequest(folds, grid=grid)
-    whole = open_prepared(data, labels, None, qid, wanted, tuning=tuning)
+    whole = open_prepared(data, labels, sample_weight, qid, wanted, feature_names, tuning=tuning)
     prepared, *others = batches(whole)
     work, source = prepared.workload, prepared.data.source
     budget = divide(work, prepared.solver, wanted, memory_budget(wanted.memory))

@@ -175,3 +175,16 @@ def test_the_sum_with_landmarks_is_within_what_is_allowed(store, landmarks, monk
     found = plan(store, kernel="rbf", gamma=0.1, landmarks=landmarks, memory="1GB", threads=2)
     assert found.total == sum(item.nbytes for item in found.items)
     assert found.fits
+
+
+def test_of_a_matrix_with_weights_and_names(rows):
+    """Whatever `train` and `tune` take for the rows and columns of a matrix."""
+    matrix, labels = rows[:2]
+    names = [f"f{column}" for column in range(40)]
+    alone = plan(matrix, labels)
+    planned = plan(matrix, labels, sample_weight=np.ones(300), feature_names=names)
+    assert planned.total > alone.total  # weights of rows, and names, take memory
+    with pytest.raises(InputError, match="3 names"):
+        plan(matrix, labels, feature_names=names[:3])
+    with pytest.raises(InputError, match=r"row 2 has the negative weight -1\.0 in sample_weight"):
+        plan(matrix, labels, sample_weight=np.where(np.arange(300) == 2, -1.0, 1.0))
