@@ -48,21 +48,28 @@ def primal(parameters, x, y, bias):
     return 0.5 * w @ w + C * losses.sum()
 
 
-@pytest.mark.parametrize("bias", ["none", "free"])
-def test_the_loss_of_the_page_trains(tmp_path, bias):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The module of the page, and where it and what it needs are compiled to."""
+    folder = tmp_path_factory.mktemp("loss")
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert len(blocks) == 1
     assert len(blocks[0].splitlines()) < 100
-    (tmp_path / "smoothed_hinge.py").write_text(blocks[0])
+    (folder / "smoothed_hinge.py").write_text(blocks[0])
+    return folder
+
+
+@pytest.mark.parametrize("bias", ["none", "free"])
+def test_the_loss_of_the_page_trains(folder, tmp_path, bias):
     rng = np.random.default_rng(2)
     x = rng.normal(size=(300, 12)) * (rng.random((300, 12)) < 0.5)
     y = np.where(x @ rng.normal(size=12) + 0.5 + rng.normal(size=300) > 0.0, 1.0, -1.0)
     np.savez(tmp_path / "data.npz", x=x, y=y)
     # What is compiled for a loss that is not part of the package must not stay in the package's cache.
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "compiled")}
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(folder / "compiled")}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "data.npz"), str(C), bias],
-        capture_output=True, text=True, check=False, cwd=tmp_path,
+        capture_output=True, text=True, check=False, cwd=folder,
         env=environment,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
