@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from types import SimpleNamespace
 
 import numpy as np
@@ -89,9 +89,9 @@ WORKLOADS = [
 
 def fewest(work, options=OCAS, **more):
     """The least memory that fits, to a thousandth."""
-    low, high = 0, 10**15
+    low, high = MB, 10**15
     while high - low > high // 1000:
-        middle = (low + high) // 2
+        middle = math.isqrt(low * high)
         try:
             divide(work, options, middle, **more)
             high = middle
@@ -179,18 +179,23 @@ SHAPES = {
 
 
 def each_run(problem, solver, shape):
-    """Workloads and options: models, threads, weights, scales and biases, and options that ask for memory."""
+    """Workloads and options: models, threads, weights, scales and biases, and options that ask for memory.
+
+    Of all combinations a half, in which any values of three of these meet.
+    """
     n_ranks = {"ordinal": 5, "roc-area": 2}.get(problem, 0)
     asked = [{}, {"resident": 0.3}, {"lanes": 8}] if solver == "streamed-smo" else [{}, {"cut_groups": 7}]
     biases = ("penalized", "free") if solver == "streamed-smo" else ("none", "none")
-    for n_models in (1, 40):
-        for threads in (1, 16):
-            for scale, has_weight, bias in zip(("none", "std"), (False, True), biases, strict=True):
-                for extra in asked:
-                    options = TrainOptions(problem=problem, solver=solver, scale=scale, bias=bias, **extra)
-                    sizes = {"n_models": n_models, "threads": threads, "has_weight": has_weight}
-                    sizes |= {"n_ranks": n_ranks, "in_queries": problem == "ranking"}
-                    yield changed(TEXT, **sizes | SHAPES[shape]), options
+    ways = tuple(zip(("none", "std"), (False, True), biases, strict=True))
+    lists = (1, 40), (1, 16), ways, asked
+    for places in product(*(range(len(values)) for values in lists)):
+        if sum(places) % 2 == 0:
+            n_models, threads, way, extra = (values[k] for values, k in zip(lists, places, strict=True))
+            scale, has_weight, bias = way
+            options = TrainOptions(problem=problem, solver=solver, scale=scale, bias=bias, **extra)
+            sizes = {"n_models": n_models, "threads": threads, "has_weight": has_weight}
+            sizes |= {"n_ranks": n_ranks, "in_queries": problem == "ranking"}
+            yield changed(TEXT, **sizes | SHAPES[shape]), options
 
 
 @pytest.mark.parametrize("shape", SHAPES)
