@@ -14,8 +14,10 @@ from conftest import SmallData
 from helpers.processes import run
 from helpers.thinning import ALL
 
-# Milliseconds after which a signal is sent, from the moment on at which it can be handled.
-MOMENTS = range(0, 401, 5 if os.environ.get(ALL) else 25)
+# Milliseconds after which a signal is sent, from the moment on at which it can be handled: the one signal
+# comes in the middle between two moments of the other.
+STEP = 10 if os.environ.get(ALL) else 50
+MOMENTS = {signal.SIGINT: range(0, 401, STEP), signal.SIGTERM: range(STEP // 2, 401, STEP)}
 
 # Says when signals are handled, which is the first thing that `main` does.
 PROGRAM = """
@@ -66,27 +68,29 @@ def assert_interrupted(process: subprocess.Popen[str], *numbers: signal.Signals)
 
 @pytest.mark.fault
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", MOMENTS)
 def test_a_signal_at_any_time_of_the_start(number: signal.Signals, small: SmallData, tmp_path: Path) -> None:
     arguments = ["train", small.store, "-o", tmp_path / "m", "--quiet"]
     assert run(*arguments).returncode == 0  # compiled from here on
     interrupted = 0
-    for moment in MOMENTS:
+    for moment in MOMENTS[number]:
         with start(*arguments) as process:
             time.sleep(moment / 1000)
             process.send_signal(number)
             interrupted += assert_interrupted(process, number)
-    assert interrupted > len(MOMENTS) // 2
+    assert interrupted > len(MOMENTS[number]) // 2
 
 
 @pytest.mark.fault
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("gap", [0, 0.01, 0.3])
+@pytest.mark.parametrize(("gap", "waits"), [(0, (0.5, 1.5)), (0.01, (1.5, 2.5)), (0.3, (0.5, 2.5))])
 @pytest.mark.parametrize("command", ["train", "convert"])
-def test_two_signals_while_compiling(command: str, gap: float, small: SmallData, tmp_path: Path) -> None:
+def test_two_signals_while_compiling(
+    command: str, gap: float, waits: tuple[float, ...], small: SmallData, tmp_path: Path
+) -> None:
     what = small.store if command == "train" else small.text
     arguments = [command, what, "-o", tmp_path / "out", "--quiet"]
-    for wait in (0.5, 1.5, 2.5):
+    for wait in waits:
         with start(*arguments, NUMBA_CACHE_DIR=str(tmp_path / f"cache {wait}")) as process:
             time.sleep(wait)
             process.send_signal(signal.SIGINT)
