@@ -124,8 +124,10 @@ def test_without_a_folder_for_a_cache_there_is_a_warning(
         "from ooc_svm.cli import main\n"
         "main()\n"
     )
+    few_functions = ["--solver", "cutting-plane", "--bias", "none"]  # that are compiled each time
+    train = ["train", str(small.store), "-o", str(tmp_path / "m"), "--quiet", *few_functions]
     process = subprocess.run(
-        [sys.executable, "-c", program, "train", str(small.store), "-o", str(tmp_path / "m"), "--quiet"],
+        [sys.executable, "-c", program, *train],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONWARNINGS": warnings},
