@@ -212,7 +212,8 @@ import ooc_svm
 from ooc_svm.system.memory import peak_memory
 rng = np.random.default_rng(0)
 values = rng.normal(size=(500, 20))
-ooc_svm.train(values, np.sign(values[:, 0]), progress=lambda _: None, memory=%r)
+few_functions = {"solver": "ocas", "bias": "none"}
+ooc_svm.train(values, np.sign(values[:, 0]), progress=lambda _: None, memory=%r, **few_functions)
 print(peak_memory() // 10**6)
 """
     first, second = (int(run(script % "500MB", tmp_path)) for _ in range(2))
