@@ -149,7 +149,7 @@ def replace_store(folder):
 def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path, act):
     matrix, _ = random_rows(1, n_rows=3)
     write_store(tmp_path / "whole", matrix, np.ones(3))
-    step, left, stride = 0, set(), 1 if act is not replace_store else 7
+    step, left, stride = 0, set(), 1 if act is not replace_store else 13
     while True:
         step += stride
         shutil.rmtree(tmp_path / "a.zarr", ignore_errors=True)
