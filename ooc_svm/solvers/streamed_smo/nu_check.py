@@ -26,8 +26,8 @@ from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.mix import loss_at, nu_of, primal_rounding
 from ooc_svm.solvers.streamed_smo.rounding import SmoRounding
 from ooc_svm.solvers.streamed_smo.rounds import Round
-from ooc_svm.solvers.streamed_smo.saved_state import Found, SavedPass
-from ooc_svm.solvers.streamed_smo.sweep import LONGEST, N_ROW_SUMS, NormPass, Residency, RowSums
+from ooc_svm.solvers.streamed_smo.saved_state import Found, check_rounds
+from ooc_svm.solvers.streamed_smo.sweep import LONGEST, Residency
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +109,10 @@ def check_again(
     """
     model, (weights, _), n_rows = nu_model(oracle), oracle.solution(best), rows.n_rows
     found = Found(np.zeros(len(weights)), np.zeros(dual_loops.N_SUMS), 0, 0.0, [])
-    norms, no_rows = RowSums(np.zeros(N_ROW_SUMS), np.empty(0)), np.empty(0, np.int64)
+    no_rows = np.empty(0, np.int64)
     nothing = Residency(no_rows, no_rows, no_rows, np.empty(0), no_rows)
-    for each in rounds:
-        place = each.rows, each.position.uncounted, each.prefetch
-        check = SavedPass(model, weights, 0.0, nothing, *place)
-        part, own_norms = yield Overlap((check, NormPass(model, False, *place)))
-        norms.add(own_norms.sums)
-        found = check.merge(found, part)
+    taken = [(0.0, nothing)] * len(rounds)
+    found, row_sums = yield from check_rounds(model, weights, rounds, taken, found)
     b, k = oracle.space.free(best).tolist()
     loss = yield from loss_at(oracle, best, rows)
     if found.outside:
@@ -125,14 +121,14 @@ def check_again(
         raise does_not_fit(origin, "the scores in it are not those of its weights")
     own = oracle.space.penalized(best)
     primal = 0.5 * float(own @ own) + oracle.C * loss
-    again = Again(primal, primal_rounding(oracle, norms.sums, n_rows, best, scores, loss), 0.0, 0.0, False)
-    rounding = SmoRounding(norms.sums)
+    again = Again(primal, primal_rounding(oracle, row_sums, n_rows, best, scores, loss), 0.0, 0.0, False)
+    rounding = SmoRounding(row_sums)
     norm = oracle.space.norm(found.w)
     rounding.start(found.sums, norm)
     linear, size = float(found.sums[dual_loops.WAS_LINEAR]), float(found.sums[dual_loops.WAS_DISTANCE])
     again.dual = (0.0 if oracle.losses.targets.in_margins else linear) - 0.5 * norm * norm
     # The sum of the multipliers is worth the bias: no more than the largest that an optimum may have.
-    oracle.largest_norm = float(norms.sums[LONGEST])
+    oracle.largest_norm = float(row_sums[LONGEST])
     away = oracle.box(upper) * abs(float(found.sums[dual_loops.WAS_TOTAL]))
     priced = gamma(n_rows + FEW) * (oracle.C * oracle.price * (oracle.origin + abs(k)) + abs(linear))
     again.dual_rounding = rounding.dual(norm, b, (n_rows, len(weights))) + priced + away

@@ -8,7 +8,7 @@ and D are then found from them. A state that is as the solver saved it does not 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -112,6 +112,28 @@ class SavedPass:
         return left
 
 
+def check_rounds(
+    model: DualModel,
+    best: Float64Array,
+    rounds: Sequence[Round],
+    taken: Iterable[tuple[float, Residency]],
+    found: Found,
+) -> Generator[Overlap, Any, tuple[Found, Float64Array]]:
+    """Read the data once, in a read that is not counted: what is found, and the sums of `NormPass`.
+
+    ``best``: the weights of the best point. ``taken``: of each round the share of its last steps that was
+    taken, and which of its rows are resident. ``found``: what was found before, which is added to.
+    """
+    norms = RowSums(np.zeros(N_ROW_SUMS), np.empty(0))
+    for each, (theta, residency) in zip(rounds, taken, strict=True):
+        place = each.rows, each.position.uncounted, each.prefetch
+        check = SavedPass(model, best, theta, residency, *place)
+        part, own_norms = yield Overlap((check, NormPass(model, False, *place)))
+        norms.add(own_norms.sums)
+        found = check.merge(found, part)
+    return found, norms.sums
+
+
 def find_again(
     model: DualModel, state: SmoState, rounds: Sequence[Round], rows: RowSet, origin: str
 ) -> Generator[Overlap | Pass, Any, Found]:
@@ -126,17 +148,12 @@ def find_again(
         state.certificate,
     )
     found = Found(working_set.sum_of_rows(model), working_set.sums_before(model), 0, 0.0, [])
-    norms = RowSums(np.zeros(N_ROW_SUMS), np.empty(0))
     resident = working_set.ids
-    for each, theta in zip(rounds, multipliers.thetas.tolist(), strict=True):
-        back = each.inside(multipliers.returned)
-        residency = multipliers.residency(each, resident, back)
-        place = each.rows, each.position.uncounted, each.prefetch
-        check = SavedPass(model, state.best, theta, residency, *place)
-        part, own_norms = yield Overlap((check, NormPass(model, False, *place)))
-        norms.add(own_norms.sums)
-        found = check.merge(found, part)
-    state.rounding.rows = norms.sums
+    taken = (
+        (theta, multipliers.residency(each, resident, each.inside(multipliers.returned)))
+        for each, theta in zip(rounds, multipliers.thetas.tolist(), strict=True)
+    )
+    found, state.rounding.rows = yield from check_rounds(model, state.best, rounds, taken, found)
     primal, rounding = yield from primal_value(model, state, rows)
     wrong, known = _false_part(model, state, found), math.isfinite(certificate.primal)
     off = known and not abs(primal - certificate.primal) <= rounding + certificate.primal_rounding
