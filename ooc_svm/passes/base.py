@@ -12,7 +12,9 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Se
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeGuard
 
-from ooc_svm.data.blocks import RowBlock
+import numpy as np
+
+from ooc_svm.data.blocks import Int64Array, RowBlock
 
 Vectors = Mapping[str, Any]
 
@@ -31,6 +33,14 @@ class RowSlice:
         vectors = {name: vector[first:last] for name, vector in self.vectors.items()}
         start, stop = self.start + self.step * first, min(self.start + self.step * last, self.stop)
         return RowSlice(start, stop, vectors, self.step)
+
+    def places_in(self, block: RowBlock) -> Int64Array:
+        """Where the rows are in their block."""
+        return np.arange(self.start - block.start, self.stop - block.start, self.step)
+
+    def piece_of(self, block: RowBlock) -> tuple[np.uint64, np.uint64]:
+        """The first row in the block, and the distance to the next, as compiled functions take them."""
+        return np.uint64(self.start - block.start), np.uint64(self.step)
 
 
 @dataclass(frozen=True, slots=True)

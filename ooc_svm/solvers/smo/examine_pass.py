@@ -161,7 +161,7 @@ class ExaminePass:
 
     def visit(self, block: RowBlock | None, rows: RowSlice, partial: Examined) -> None:
         assert block is not None
-        own = np.arange(rows.start - block.start, rows.stop - block.start, rows.step)
+        own = rows.places_in(block)
         v, (y, c) = rows.vectors[self.model.multipliers], self.model.classes_and_bounds(rows)
         scores, outputs = self.scorer.scores(block, own)
         rows.vectors[self.model.scores][:] = scores

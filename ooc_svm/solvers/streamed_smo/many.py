@@ -75,10 +75,9 @@ class ManySweeps(_Many[SweepPass]):
         bias = np.array([part.bias_of(lane) for part, lane in zip(self.parts, lanes, strict=True)])
         sums = np.array([lane.sums for lane in lanes])
         many_loops.sweep(
-            first.model.loss, *block.arrays, np.uint64(rows.start - block.start), np.uint64(rows.step),
-            first.visits, seed_of(first.seed, rows.start), first.model.space.scale2, partial.w,
-            partial.rebuilt, bias, np.array([part.unit for part in self.parts]), targets, marks, dual, step,
-            priority, sums,
+            first.model.loss, *block.arrays, *rows.piece_of(block), first.visits,
+            seed_of(first.seed, rows.start), first.model.space.scale2, partial.w, partial.rebuilt, bias,
+            np.array([part.unit for part in self.parts]), targets, marks, dual, step, priority, sums,
         )  # fmt: skip
         for k, (piece, lane) in enumerate(zip(pieces, lanes, strict=True)):
             lane.sums[:] = sums[k]
@@ -116,10 +115,9 @@ class ManyScores(_Many[ScorePass]):
 
     def visit(self, block: RowBlock | None, rows: RowSlice, partial: Float64Array) -> None:
         assert block is not None
-        first, step = np.uint64(rows.start - block.start), np.uint64(rows.step)
         outs = [rows.vectors[part.model.newest] for part in self.parts]
         found = np.empty((len(outs), len(outs[0])))
-        many_loops.scores(*block.arrays, first, step, partial, found)
+        many_loops.scores(*block.arrays, *rows.piece_of(block), partial, found)
         for out, own in zip(outs, found, strict=True):
             out[:] = own
 

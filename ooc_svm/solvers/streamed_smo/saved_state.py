@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
+from ooc_svm.data.blocks import Float64Array, RowBlock
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.base import Overlap, Pass, Position, RowSet, RowSlice
 from ooc_svm.solvers.base import does_not_fit
@@ -82,12 +82,13 @@ class SavedPass:
         dual[held] = 0.0
         partial.outside += dual_loops.count_outside(model.loss, dual, targets, OUTSIDE)
         dual_loops.count_before(model.loss, dual, targets, marks, partial.sums)
-        own = np.arange(rows.start - block.start, rows.stop - block.start, rows.step)
+        own = rows.places_in(block)
         coefficients = np.zeros(block.n_rows)
         coefficients[own] = dual
         row_ops.add_rows(*block.arrays, model.space.scale2, coefficients, partial.w)
-        difference = np.abs(self._scores(block, own) - rows.vectors[model.best])
-        squares = np.empty(len(own))
+        scores, squares = np.empty((2, len(own)))
+        row_ops.scores(*block.arrays, *rows.piece_of(block), self.best, scores)
+        difference = np.abs(scores - rows.vectors[model.best])
         row_ops.row_squares(*block.arrays, model.space.scale2, own, squares)
         length = (np.diff(block.indptr)[own] + 2.0) * np.sqrt(squares)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -96,12 +97,6 @@ class SavedPass:
         partial.difference = max(partial.difference, float(np.nan_to_num(ratio, nan=np.inf).max(initial=0.0)))
         if held.any():
             partial.resident.append((copy_rows(block, own[held]), targets[held]))
-
-    def _scores(self, block: RowBlock, own: Int64Array) -> Float64Array:
-        scores = np.empty(len(own))
-        every = np.uint64(own[1] - own[0]) if len(own) > 1 else np.uint64(1)
-        row_ops.scores(*block.arrays, np.uint64(own[0]), every, self.best, scores)
-        return scores
 
     def merge(self, left: Found, right: Found) -> Found:
         left.w += right.w

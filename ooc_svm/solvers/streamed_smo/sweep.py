@@ -164,9 +164,9 @@ class SweepPass:
         assert block is not None
         piece = self.piece(rows, partial)
         dual_loops.sweep(
-            self.model.loss, *block.arrays, np.uint64(rows.start - block.start), np.uint64(rows.step),
-            self.visits, seed_of(self.seed, rows.start), self.model.space.scale2, self.mean, partial.w,
-            partial.rebuilt, self.bias_of(partial), self.unit, *piece, partial.sums,
+            self.model.loss, *block.arrays, *rows.piece_of(block), self.visits,
+            seed_of(self.seed, rows.start), self.model.space.scale2, self.mean, partial.w, partial.rebuilt,
+            self.bias_of(partial), self.unit, *piece, partial.sums,
         )  # fmt: skip
         offer_best([self], block, rows, [piece], [partial])
 
@@ -247,8 +247,8 @@ class ScorePass:
 
     def visit(self, block: RowBlock | None, rows: RowSlice, partial: Float64Array) -> None:
         assert block is not None
-        first, step = np.uint64(rows.start - block.start), np.uint64(rows.step)
-        row_ops.scores(*block.arrays, first, step, self.reference, rows.vectors[self.model.newest])
+        newest = rows.vectors[self.model.newest]
+        row_ops.scores(*block.arrays, *rows.piece_of(block), self.reference, newest)
 
     def merge(self, left: Float64Array, right: Float64Array) -> Float64Array:
         return left
@@ -295,7 +295,7 @@ class NormPass:
 
     def visit(self, block: RowBlock | None, rows: RowSlice, partial: RowSums) -> None:
         assert block is not None
-        own = np.arange(rows.start - block.start, rows.stop - block.start, rows.step)
+        own = rows.places_in(block)
         squares, (_, cost) = np.empty(len(own)), self.model.target_costs(rows)
         row_ops.row_squares(*block.arrays, self.model.space.scale2, own, squares)
         with np.errstate(over="ignore"):  # the certificate reports it
@@ -321,7 +321,7 @@ def offer_best(
     lanes: Sequence[LaneSums],
 ) -> None:
     """Let each model offer the rows best worth keeping, after the steps; rows are copied once for all."""
-    own = rows.start - block.start + rows.step * np.arange(len(pieces[0].priority))
+    own = rows.places_in(block)
     is_new = np.ones(len(own), dtype=np.bool_)
     is_new[places(passes[0].residency.anywhere, rows)[1]] = False
     sizes = np.where(is_new, block.indptr[own + 1] - block.indptr[own] + 1, 1)
