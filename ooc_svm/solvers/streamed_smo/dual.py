@@ -89,6 +89,10 @@ class DualModel:
         t, weight = self.targets.values(rows.vectors)
         return (t - self.center if self.center else t), self.C * weight
 
+    def targets_and_costs(self, rows: RowSlice) -> Float64Array:
+        """Target and cost of each row as compiled loops take them, shape (m, 2)."""
+        return np.column_stack(self.target_costs(rows))
+
 
 @dataclass(frozen=True, slots=True)
 class LossesAlong:

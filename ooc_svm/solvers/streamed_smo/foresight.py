@@ -53,7 +53,7 @@ class RowGaps:
         is_held = np.zeros(len(dual), np.bool_)
         first, last = np.searchsorted(self.held, [rows.start, rows.stop])
         is_held[places(self.held[first:last], rows)[1]] = True
-        targets = np.column_stack(self.model.target_costs(rows))
+        targets = self.model.targets_and_costs(rows)
         sums[0] += row_gaps(self.model.loss, dual, newest, self.b, targets, is_held)
 
 

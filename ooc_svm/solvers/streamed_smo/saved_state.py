@@ -77,7 +77,7 @@ class SavedPass:
         model, residency = self.model, self.residency
         dual = rows.vectors[model.dual].copy()
         add_steps(dual, rows.vectors[model.step], self.theta, residency, rows)
-        targets, marks = np.column_stack(model.target_costs(rows)), residency.marks(rows)
+        targets, marks = model.targets_and_costs(rows), residency.marks(rows)
         held = marks != 0
         dual[held] = 0.0
         partial.outside += dual_loops.count_outside(model.loss, dual, targets, OUTSIDE)

@@ -174,7 +174,7 @@ class SweepPass:
         """What the steps of some rows need and change, the last round's steps taken."""
         dual, step = rows.vectors[self.model.dual], rows.vectors[self.model.step]
         add_steps(dual, step, self.theta, self.residency, rows)
-        targets, marks = np.column_stack(self.model.target_costs(rows)), self.residency.marks(rows)
+        targets, marks = self.model.targets_and_costs(rows), self.residency.marks(rows)
         if self.rebuild:
             dual_loops.count_before(self.model.loss, dual, targets, marks, partial.sums)
         return Piece(targets, marks, dual, step, np.empty(len(dual)))
