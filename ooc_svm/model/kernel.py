@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ooc_svm.catalog import KERNELS, LINEAR, load
 from ooc_svm.data.blocks import Float64Array, RowBlock
-from ooc_svm.model.linear import Arrays, float64_array
+from ooc_svm.model.linear import Arrays, as_float64, check_arrays, float64_array
 from ooc_svm.ops.kernels import GaussianOfFullRows, for_rows, in_precision
 
 PRECISIONS = ("float32", "float64")
@@ -51,10 +51,7 @@ class KernelFunctions:
     precision: str = "float32"
 
     def __post_init__(self) -> None:
-        for name in ("coefficients", "bias", "scale"):
-            array = getattr(self, name)
-            if array is not None:
-                object.__setattr__(self, name, np.ascontiguousarray(array, np.float64))
+        as_float64(self, ("coefficients", "bias", "scale"))
         self.check()
 
     def check(self) -> None:
@@ -66,17 +63,8 @@ class KernelFunctions:
         if self.coefficients.ndim != 2 or len(self.coefficients) == 0:
             raise ValueError(f"coefficients have the shape {self.coefficients.shape}")
         n_models = len(self.coefficients)
-        arrays: list[tuple[str, Float64Array, tuple[int, ...]]] = [
-            ("coefficients", self.coefficients, (n_models, self.vectors.n_rows)),
-            ("bias", self.bias, (n_models,)),
-        ]
-        if self.scale is not None:
-            arrays.append(("scale", self.scale, (self.n_features,)))
-        for name, array, shape in arrays:
-            if array.shape != shape:
-                raise ValueError(f"{name} has the shape {array.shape} instead of {shape}")
-            if array.size and not (math.isfinite(array.min()) and math.isfinite(array.max())):
-                raise ValueError(f"{name} holds a number that is not finite")
+        shapes = {"coefficients": (n_models, self.vectors.n_rows), "bias": (n_models,)}
+        check_arrays(self, {**shapes, "scale": (self.n_features,)})
 
     @property
     def kernel(self) -> str:

@@ -36,10 +36,7 @@ class LinearFunctions:
     scale: Float64Array | None = None
 
     def __post_init__(self) -> None:
-        for name in ("weights", "bias", "scale"):
-            array = getattr(self, name)
-            if array is not None:
-                object.__setattr__(self, name, np.ascontiguousarray(array, np.float64))
+        as_float64(self, ("weights", "bias", "scale"))
         self.check()
 
     def check(self) -> None:
@@ -47,15 +44,7 @@ class LinearFunctions:
         if self.weights.ndim != 2 or len(self.weights) == 0:
             raise ValueError(f"weights have the shape {self.weights.shape}, not (models, features)")
         n_models, n_features = self.weights.shape
-        arrays = [("weights", self.weights, (n_models, n_features)), ("bias", self.bias, (n_models,))]
-        if self.scale is not None:
-            arrays.append(("scale", self.scale, (n_features,)))
-        for name, array, shape in arrays:
-            if array.shape != shape:
-                raise ValueError(f"{name} has the shape {array.shape} instead of {shape}")
-            # The sum of finite numbers may overflow; the smallest and largest number cannot.
-            if array.size and not (math.isfinite(array.min()) and math.isfinite(array.max())):
-                raise ValueError(f"{name} holds a number that is not finite")
+        check_arrays(self, {"weights": (n_models, n_features), "bias": (n_models,), "scale": (n_features,)})
 
     @property
     def n_models(self) -> int:
@@ -148,6 +137,27 @@ class LinearScorer:
         out = np.empty((last - first, self.n_scores))
         scores_of_models(*rows.arrays, first, last, self.weights, self.bias, out)
         return out
+
+
+def as_float64(functions: Any, names: Sequence[str]) -> None:
+    """Make arrays of frozen functions contiguous ones of float64; None stays as it is."""
+    for name in names:
+        array = getattr(functions, name)
+        if array is not None:
+            object.__setattr__(functions, name, np.ascontiguousarray(array, np.float64))
+
+
+def check_arrays(functions: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise ValueError unless arrays of functions have these shapes and finite numbers; None passes."""
+    for name, shape in shapes.items():
+        array = getattr(functions, name)
+        if array is None:
+            continue
+        if array.shape != shape:
+            raise ValueError(f"{name} has the shape {array.shape} instead of {shape}")
+        # The sum of finite numbers may overflow; the smallest and largest number cannot.
+        if array.size and not (math.isfinite(array.min()) and math.isfinite(array.max())):
+            raise ValueError(f"{name} holds a number that is not finite")
 
 
 def float64_array(arrays: Arrays, name: str) -> Float64Array:
