@@ -9,7 +9,9 @@ from ooc_svm.ops.compiled import compiled
 
 Keys = npt.NDArray[np.uint64]
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""The golden ratio's fraction in 64 bits: an odd factor that spreads numbers over all of them."""
+
 _FACTOR_1, _FACTOR_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _ONE, _27, _30, _31 = np.uint64(1), np.uint64(27), np.uint64(30), np.uint64(31)
 
@@ -30,7 +32,7 @@ def row_keys(seed: np.uint64, start: np.uint64, out: Keys) -> None:
     """
     origin = mix(seed)
     for i in range(len(out)):
-        out[i] = mix(origin + (start + np.uint64(i) + _ONE) * _GOLDEN)
+        out[i] = mix(origin + (start + np.uint64(i) + _ONE) * GOLDEN)
 
 
 @compiled

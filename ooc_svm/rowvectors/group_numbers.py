@@ -9,13 +9,11 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Int64Array, row_slices
 from ooc_svm.errors import InputError, parameter
+from ooc_svm.ops.hashing import GOLDEN
 from ooc_svm.rowvectors.growing import GrowingVector
 
 # Bytes of memory for each number while numbers are compared.
 _NUMBER_BYTES = 32
-
-# Odd factor that spreads numbers over 64 bits; half of its bits are set.
-_MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class GroupNumbers:
@@ -74,4 +72,4 @@ def _check_sorted(numbers: Int64Array, source: str) -> None:
 
 
 def _buckets_of(numbers: Int64Array, n_buckets: int) -> npt.NDArray[np.uint64]:
-    return (numbers.view(np.uint64) * _MIX >> np.uint64(32)) % np.uint64(n_buckets)
+    return (numbers.view(np.uint64) * GOLDEN >> np.uint64(32)) % np.uint64(n_buckets)

@@ -12,6 +12,7 @@ from helpers.dual_data import bias_of, mean_weights
 from helpers.losses import QUADRATIC, best_multiplier, plain_conjugates, plain_losses
 
 from ooc_svm.ops import rows as row_ops
+from ooc_svm.ops.hashing import GOLDEN
 from ooc_svm.solvers.streamed_smo import dual_loops, order_loops
 from ooc_svm.solvers.streamed_smo.team import Team, on_lines
 from ooc_svm.solvers.streamed_smo.team_loops import part_rows
@@ -76,7 +77,7 @@ class Sweep:
         priority, sums = np.full(len(v), -1.0), np.zeros(dual_loops.N_SUMS)
         held = self.marks & dual_loops.HELD != 0
         for visit in range(self.visits):
-            seed = np.uint64((int(self.seed) + visit * int(order_loops.GOLDEN)) % 2**64)
+            seed = np.uint64((int(self.seed) + visit * int(GOLDEN)) % 2**64)
             order, window = order_of_steps(len(self.own), elements, seed)
             for i in order[~held[order]]:
                 x, (t, low, high, damping) = dense[self.own[i]] - mean, self.box[i]

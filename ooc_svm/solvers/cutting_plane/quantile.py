@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
+from ooc_svm.ops.hashing import GOLDEN
 from ooc_svm.passes.base import Request, RowSlice, WholeRead
 from ooc_svm.solvers.cutting_plane import quantile_loops
 
@@ -30,7 +31,6 @@ FEW = 1 << 18  # Breakpoints of a statistic that are listed, 16 bytes each
 SAMPLED = 1 << 16  # Rows of a sample, out of those that are left
 MARGIN = 2.0  # Standard deviations of the place of a statistic in a sample
 MOST_MISSES = 2  # Ranges without the statistic, after which weights are too uneven to be judged by a sample
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # The golden ratio's fraction, in 64 bits
 ROUNDING = 2.0**-40  # More than sums of weights are off by, as a share
 
 Range = tuple[float, float]

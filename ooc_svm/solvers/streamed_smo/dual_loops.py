@@ -38,9 +38,10 @@ from ooc_svm.losses.functions import (
     violation,
 )
 from ooc_svm.ops.compiled import compiled, inlined
+from ooc_svm.ops.hashing import GOLDEN
 from ooc_svm.ops.intrinsics import prefetch
 from ooc_svm.ops.rows import add_row, dot, square
-from ooc_svm.solvers.streamed_smo.order_loops import GOLDEN, random_order, window_of
+from ooc_svm.solvers.streamed_smo.order_loops import random_order, window_of
 from ooc_svm.solvers.streamed_smo.team_loops import add_rest, prefetch_elements, product
 
 # Sums of a sweep: row gaps; the parabola of D without its norm; changes of multipliers, and those times m.x;

@@ -20,11 +20,12 @@ from ooc_svm.losses.functions import (
     violation,
 )
 from ooc_svm.ops.compiled import compiled
+from ooc_svm.ops.hashing import GOLDEN
 from ooc_svm.ops.intrinsics import prefetch
 from ooc_svm.ops.rows import add_row, product_of, products, square
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual_loops import AHEAD, HELD, HELD_AT_START
-from ooc_svm.solvers.streamed_smo.order_loops import GOLDEN, random_order, window_of
+from ooc_svm.solvers.streamed_smo.order_loops import random_order, window_of
 
 TILE = 16  # Rows and columns that are transposed together
 

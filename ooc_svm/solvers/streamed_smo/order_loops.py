@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ooc_svm.ops.compiled import compiled
-from ooc_svm.ops.hashing import mix
-
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+from ooc_svm.ops.hashing import GOLDEN, mix
 
 # Steps come in a random order, but in windows that fit a core's own cache: rows anywhere in memory in random
 # order take three to five times as long.

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, RowBlock, Values
 from ooc_svm.ops import rows as row_ops
+from ooc_svm.ops.hashing import GOLDEN
 from ooc_svm.passes.base import Fused, Position, RowSet, RowSlice
 from ooc_svm.passes.gather import take_rows
 from ooc_svm.solvers.streamed_smo import choice_loops, dual_loops
@@ -369,6 +370,6 @@ def seed_of(*numbers: int | np.uint64) -> np.uint64:
     """A 64-bit seed that changes with each of the numbers."""
     seed = 0
     for number in numbers:
-        seed = (seed ^ int(number)) * 0x9E3779B97F4A7C15 + 0xD1B54A32D192ED03 & _MASK
+        seed = (seed ^ int(number)) * int(GOLDEN) + 0xD1B54A32D192ED03 & _MASK
         seed ^= seed >> 32
     return np.uint64(seed)
