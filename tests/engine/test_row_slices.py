@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ooc_svm.data.blocks import RowBlock
 from ooc_svm.passes.base import UNCOUNTED, WHOLE, Position, RowSet, RowSlice, StridedRange
 from ooc_svm.passes.columns import MagnitudeSums, NormedMagnitudes
 
@@ -17,6 +18,17 @@ def test_a_part_has_the_rows_of_its_vectors(step, first, last):
     part = whole.part(first, last)
     assert list(range(part.start, part.stop, part.step)) == list(rows[first:last])
     assert part.vectors["number"].tolist() == list(rows[first:last])
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_rows_of_a_slice_have_places_in_their_block(step):
+    block = RowBlock(10, np.zeros(11, np.int64), np.empty(0, np.int32), None)
+    rows = range(12, 19, step)
+    numbers = RowSlice(rows.start, rows.stop, {}, step)
+    assert (numbers.places_in(block) + block.start).tolist() == list(rows)
+    first, distance = numbers.piece_of(block)
+    assert (first, distance) == (2, step)
+    assert first.dtype == distance.dtype == np.uint64
 
 
 def test_rows_of_a_set_are_counted_by_their_steps():
