@@ -23,6 +23,7 @@ from numcodecs.vlen import VLenUTF8
 
 from ooc_svm.store.layout import BLOSC_HEADER_BYTES, CHECKSUM_BYTES
 from ooc_svm.store.storage import Bytes
+from ooc_svm.system.recognition import ZSTD
 
 MOST_CODECS = 8
 """Limit of the number of codecs of an array: each lets the stored form be a little larger."""
@@ -35,7 +36,6 @@ _TEXT_CHUNK_BYTES, _USUAL_TEXT_BYTES, _LARGEST_TEXT_CHUNK = 2**27, 256, 2**28
 
 _LZMA_WINDOW = 2**27  # Bytes that the window of lzma may take in addition to those of the content
 
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_DICTIONARY_BYTES = (0, 1, 2, 4)
 _FRAME_START = 18  # Bytes at the beginning of a frame that are enough to find the size of its content
 
@@ -224,7 +224,7 @@ def _lz4(content: Bytes, settings: Settings, size: Size) -> Bytes:
 
 def _zstd_content_size(frame: bytes) -> int | None:
     """Bytes that a frame will decompress to; None where its beginning does not say it or is damaged."""
-    if len(frame) < 6 or frame[:4] != _ZSTD_MAGIC:
+    if len(frame) < 6 or frame[:4] != ZSTD:
         return None
     descriptor = frame[4]
     single_segment = bool(descriptor & 0x20)

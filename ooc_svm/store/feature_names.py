@@ -18,14 +18,13 @@ from ooc_svm.store.storage import Storage
 from ooc_svm.system.address import located
 from ooc_svm.system.files import IrregularFileError, open_size, open_to_read, storage_errors
 from ooc_svm.system.memory import available_memory, size_available, size_needed
+from ooc_svm.system.recognition import BYTE_ORDER_MARK
 
 NAMES = "var/_index"
 """The names of the features in a store of ours."""
 
 # Memory that reading a file of names takes, as a multiple of the file.
 _READING = 4
-
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def given_names(names: Any) -> FeatureNames | None:
@@ -67,7 +66,7 @@ def read_names_file(path: str | os.PathLike[str]) -> FeatureNames:
         if isinstance(error.__cause__, FileNotFoundError):
             raise InputError(f"{place}: there is no such file of names; check the path") from None
         raise
-    content = content.removeprefix(_BYTE_ORDER_MARK).replace(b"\r\n", b"\n")
+    content = content.removeprefix(BYTE_ORDER_MARK).replace(b"\r\n", b"\n")
     if content and not content.endswith(b"\n"):
         content += b"\n"
     text = np.frombuffer(content, np.uint8)

@@ -12,6 +12,12 @@ from ooc_svm.system.files import exists, read_head
 MODEL, STATE = b"OOCSVM1\n", b"OOCSVMC\n"
 """First bytes of a file of a model, and of the states in a checkpoint."""
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""First bytes of some texts in UTF-8, which are no part of the text."""
+
+ZSTD = b"\x28\xb5\x2f\xfd"
+"""First bytes of a frame of zstd."""
+
 _NO_DATA = {
     MODEL: "a model of ooc-svm",
     STATE: "a saved state of a training",

@@ -18,6 +18,7 @@ from typing import Any
 
 from ooc_svm.errors import InputError, StorageError
 from ooc_svm.system.files import IrregularFileError, read_head
+from ooc_svm.system.recognition import ZSTD
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -36,7 +37,6 @@ _HEAD_BYTES = 4096
 _XZ_STEP = 1 << 20
 # Largest window that the zstd library accepts, in bytes.
 _LARGEST_ZSTD_WINDOW = 128 << 20
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 # The 16 kinds of frames that are skipped, and the bytes of one before its content.
 _ZSTD_SKIPPED_MAGICS = tuple(bytes([0x50 + k]) + b"\x2a\x4d\x18" for k in range(16))
 _ZSTD_SKIPPED_HEAD = 8
@@ -96,7 +96,7 @@ def _zstd_window(head: bytes) -> int:
     """Window of the first zstd frame with data: RFC 8878, sections 3.1.1.1 and 3.1.2."""
     while head.startswith(_ZSTD_SKIPPED_MAGICS):  # pzstd begins with one
         head = head[_ZSTD_SKIPPED_HEAD + int.from_bytes(head[4:_ZSTD_SKIPPED_HEAD], "little") :]
-    if len(head) < 18 or not head.startswith(_ZSTD_MAGIC):
+    if len(head) < 18 or not head.startswith(ZSTD):
         return 0
     descriptor = head[4]
     if descriptor & 0x20:  # one segment: the window is the content
@@ -142,7 +142,7 @@ _FORMATS = (
     Format(
         "zstd",
         (".zst", ".zstd"),
-        (_ZSTD_MAGIC, *_ZSTD_SKIPPED_MAGICS),
+        (ZSTD, *_ZSTD_SKIPPED_MAGICS),
         False,
         zstd.ZstdDecompressor,
         _zstd_window,

@@ -19,6 +19,7 @@ from ooc_svm.system.descriptors import close_unwritten
 from ooc_svm.system.files import IrregularFileError, file_status, open_regular, status_of
 from ooc_svm.system.object_files import HEAD_BYTES, ObjectReader, matching
 from ooc_svm.system.objects import Bucket, ObjectVersion
+from ooc_svm.system.recognition import BYTE_ORDER_MARK
 from ooc_svm.text.compression import MAGIC_BYTES, Members, format_of_content, format_of_name
 from ooc_svm.text.decimals import PADDING
 from ooc_svm.text.simd import ByteArray
@@ -37,7 +38,6 @@ MAX_LINE_BYTES = 64 << 20
 
 _LINE_FEED = 10
 _STANDARD_INPUT = 0
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -265,7 +265,7 @@ class TextInput:
         else:
             self.compression = format_.name
             self._members = members = Members(self.name, format_, head, self._read_raw)
-            while len(self._head) < len(_BYTE_ORDER_MARK) and (data := members.read(len(_BYTE_ORDER_MARK))):
+            while len(self._head) < len(BYTE_ORDER_MARK) and (data := members.read(len(BYTE_ORDER_MARK))):
                 self._head += data
             if not self._head:
                 raise InputError(
@@ -273,7 +273,7 @@ class TextInput:
                 )
         if self._head.startswith(_UTF_16_MARKS):
             raise InputError(f"{self.name}: the text is UTF-16: convert it to ASCII or UTF-8 first")
-        self._head = self._head.removeprefix(_BYTE_ORDER_MARK)
+        self._head = self._head.removeprefix(BYTE_ORDER_MARK)
 
     def _read_text(self, target: memoryview) -> int:
         """Fill `target` or the first part of it with text: how many bytes; 0 at the end."""
