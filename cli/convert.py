@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from ooc_svm.cli.exit_codes import complain
-from ooc_svm.cli.format import block, count, describe_labels, describe_values, seconds
+from ooc_svm.cli.format import block, count, describe_labels, describe_values
 from ooc_svm.cli.help import Command
 from ooc_svm.cli.options import InsecureCluster, Layer, Memory, Quiet, Scheduler, Threads, argument, option
 from ooc_svm.cli.paths import check_data, check_target, file_kind
@@ -30,6 +30,7 @@ from ooc_svm.options import ENGINES
 from ooc_svm.options.option import CLUSTER_HEADING
 from ooc_svm.parameters import PATH
 from ooc_svm.system.address import address_of
+from ooc_svm.system.amounts import format_seconds
 from ooc_svm.system.memory import format_size
 from ooc_svm.system.recognition import is_zarr
 
@@ -217,6 +218,6 @@ def _summary(report: ConvertReport, output: str) -> str:
     speed = f"{format_size(report.bytes_in / max(report.seconds, 1e-3))}/s of input"
     facts += [
         ("size", f"{format_size(report.bytes_in)} of input to {format_size(report.bytes_out)} in the store"),
-        ("time", f"{seconds(report.seconds)} ({speed})"),
+        ("time", f"{format_seconds(report.seconds)} ({speed})"),
     ]
     return block(facts)

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING
 
-from ooc_svm.system.memory import format_size
-
 if TYPE_CHECKING:
     from ooc_svm.store import LabelSummary
 
@@ -35,25 +33,10 @@ def objective(number: float | None, digits: int = 6) -> str:
     return "-" if number is None or not math.isfinite(number) else f"{number:.{digits}g}"
 
 
-def seconds(duration: float) -> str:
-    """A duration: ``8.1 s``, ``3 min 20 s``, ``2 h 05 min``."""
-    if duration < 99.5:
-        return f"{duration:.1f} s" if duration < 9.95 else f"{duration:.0f} s"
-    minutes, rest = divmod(round(duration), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"
-
-
 def count(number: int, noun: str) -> str:
     """A number with its noun: ``1 pass``, ``1,234 rows``."""
     plural = noun + ("es" if noun.endswith("ss") else "s")
     return f"{number:,} {noun if number == 1 else plural}"
-
-
-def bytes_read(number: int) -> str:
-    """What was read of the data: ``309 MB read``."""
-    return f"{format_size(number)} read" if number else "rows in memory"
 
 
 def printable(text: str) -> str:

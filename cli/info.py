@@ -8,23 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ooc_svm.cli.format import (
-    block,
-    bytes_read,
-    count,
-    describe_labels,
-    describe_values,
-    printable,
-    seconds,
-    shortened,
-    table,
-)
+from ooc_svm.cli.format import block, count, describe_labels, describe_values, printable, shortened, table
 from ooc_svm.cli.options import Label, Layer, Quiet, argument, option
 from ooc_svm.cli.paths import check_data, is_model, refuse_no_model
 from ooc_svm.cli.report import comparison, model_table, probabilities
 from ooc_svm.errors import DamageError, InputError, UsageError, parameter
 from ooc_svm.parameters import COUNT, PATH
 from ooc_svm.system.address import address_of
+from ooc_svm.system.amounts import format_read, format_seconds
 from ooc_svm.system.files import exists, file_size, is_folder
 from ooc_svm.system.memory import format_size
 
@@ -238,8 +229,8 @@ def describe_model(model: Model, facts: dict[str, Any], path: str) -> str:
         if "n_rows" in report:
             size = f"{count(report['n_rows'], 'row')}, {count(report['n_nonzeros'], 'nonzero')}"
             lines.append(("trained on", size))
-            read = bytes_read(report["bytes_read"])
-            lines.append(("took", f"{report['passes']} passes, {read}, {seconds(report['seconds'])}"))
+            read = format_read(report["bytes_read"])
+            lines.append(("took", f"{report['passes']} passes, {read}, {format_seconds(report['seconds'])}"))
         if model.calibration is not None and "calibration" in report:
             lines.append(("probabilities", probabilities(report)))
         parts = [block(lines)]

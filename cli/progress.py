@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ooc_svm.cli.exit_codes import complain
-from ooc_svm.cli.format import bound, bytes_read, count, objective, seconds, short
+from ooc_svm.cli.format import bound, count, objective, short
+from ooc_svm.system.amounts import format_read, format_seconds
 from ooc_svm.system.memory import format_size
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class _TimeLeft:
         left = took * (1 - share) / max(done, MIN_SHARE)
         if done < MIN_SHARE or left < LEAST_LEFT:
             return []
-        return [f"about {seconds(left)} left"]
+        return [f"about {format_seconds(left)} left"]
 
 
 def _pass_line(event: TrainEvent, bytes_a_second: float, left: list[str]) -> str:
@@ -201,7 +202,7 @@ def _pass_line(event: TrainEvent, bytes_a_second: float, left: list[str]) -> str
     The speed is left out where nothing was read: blocks that are kept in memory are read once.
     """
     values = f"P {objective(event.primal)}  D {objective(event.dual)}"
-    parts = [f"pass {event.passes}", _gap(event), values, bytes_read(event.bytes_read)]
+    parts = [f"pass {event.passes}", _gap(event), values, format_read(event.bytes_read)]
     parts += [*_quality(event), *_pace(event, bytes_a_second)]
     return "  ".join([*parts, *left, *_to_go(event)])
 
@@ -218,7 +219,7 @@ def _gap(event: TrainEvent) -> str:
 
 def _pace(event: TrainEvent, bytes_a_second: float) -> list[str]:
     speed = [f"{format_size(bytes_a_second)}/s"] if bytes_a_second > 0 else []
-    return [*speed, seconds(event.seconds)]
+    return [*speed, format_seconds(event.seconds)]
 
 
 def _quality(event: TrainEvent) -> list[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ooc_svm.cli.format import block, bound, bytes_read, count, objective, seconds, short, table
+from ooc_svm.cli.format import block, bound, count, objective, short, table
 from ooc_svm.solvers.stopping import LANDMARKS, PRUNED, reason_of_all
+from ooc_svm.system.amounts import format_read, format_seconds
 from ooc_svm.system.memory import format_size
 
 MOST_MODELS = 20
@@ -38,7 +39,7 @@ def certificate(report: Mapping[str, Any], tol: float, path: str, model_bytes: i
         facts.append(("validation", _validation(report)))
     if n_unlabelled := report.get("unlabelled_rows", 0):
         facts.append(("rows", f"{report['n_rows']:,} ({n_unlabelled:,} without a label were left out)"))
-    facts.append(("passes", f"{_passes(report)} ({bytes_read(report['bytes_read'])})"))
+    facts.append(("passes", f"{_passes(report)} ({format_read(report['bytes_read'])})"))
     if "batches" in report:
         fewest, most = min(report["batches"]), max(report["batches"])
         sizes = f"{fewest} to {most} models" if fewest < most else count(most, "model")
@@ -47,9 +48,9 @@ def certificate(report: Mapping[str, Any], tol: float, path: str, model_bytes: i
         facts.append(("in memory", f"{100 * report['resident']:.3g} % of the data"))
     size = f"{count(len(models), 'model')} of {count(report['n_features'], 'feature')}"
     if "conversion_seconds" in report:
-        facts.append(("conversion", f"{seconds(report['conversion_seconds'])}, of text"))
+        facts.append(("conversion", f"{format_seconds(report['conversion_seconds'])}, of text"))
     facts += [
-        ("time", seconds(report["seconds"]) + _waiting(report)),
+        ("time", format_seconds(report["seconds"]) + _waiting(report)),
         ("peak memory", format_size(report["peak_memory_bytes"])),
         ("model", f"{path} ({size}, {format_size(model_bytes)})"),
     ]

@@ -12,11 +12,12 @@ from typing import Annotated, Any
 
 import typer
 
-from ooc_svm.cli.format import bound, count, seconds, table
+from ooc_svm.cli.format import bound, count, table
 from ooc_svm.cli.options import argument, option
 from ooc_svm.conversion.options import INPUTS
 from ooc_svm.errors import InputError
 from ooc_svm.parameters import PATH
+from ooc_svm.system.amounts import format_seconds
 from ooc_svm.system.memory import format_size
 
 MOST_BYTES = 1 << 28  # Of a report
@@ -216,7 +217,7 @@ def _table_row(run: RunReport) -> tuple[str, ...]:
         run.name,
         str(facts["passes"]),
         "-" if read is None else format_size(read),
-        "-" if time is None else seconds(time),
+        "-" if time is None else format_seconds(time),
         *(_until(course, gap) for gap in (1e-1, 1e-2, 1e-3)),
         bound(course.gaps[-1]) if course.gaps else "-",
         "yes" if facts.get("converged") is True else "no",
@@ -227,7 +228,7 @@ def _until(course: Course, gap: float) -> str:
     """The pass and the time at which the gap was this small; a dash if it never was."""
     for passes, time, found in zip(course.passes, course.seconds, course.gaps, strict=True):
         if found <= gap:
-            return f"{count(passes, 'pass')}, {seconds(time)}"
+            return f"{count(passes, 'pass')}, {format_seconds(time)}"
     return "-"
 
 

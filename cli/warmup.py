@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ooc_svm.cli.format import seconds
 from ooc_svm.cli.options import Quiet
 from ooc_svm.cli.progress import write_line
+from ooc_svm.system.amounts import format_seconds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,8 +55,8 @@ def warmup(
         step_begin = time.monotonic()
         step()
         if not quiet:
-            write_line(f"{number} of {len(steps)}: {what}, {seconds(time.monotonic() - step_begin)}")
-    typer.echo(f"compiled in {seconds(time.monotonic() - begin)}; kept in {folder}")
+            write_line(f"{number} of {len(steps)}: {what}, {format_seconds(time.monotonic() - step_begin)}")
+    typer.echo(f"compiled in {format_seconds(time.monotonic() - begin)}; kept in {folder}")
 
 
 def _steps(problems: list[str]) -> list[tuple[str, Callable[[], None]]]:

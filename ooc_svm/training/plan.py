@@ -10,13 +10,13 @@ from ooc_svm.errors import UsageError, parameter
 from ooc_svm.options import TrainOptions
 from ooc_svm.parameters import ANY_DATA, ARRAY, FEATURE_NAMES, FOLDS, GRID, PRICE, checks
 from ooc_svm.solvers.base import MemoryItem
+from ooc_svm.system.amounts import format_seconds
 from ooc_svm.system.memory import format_size, memory_budget
 from ooc_svm.training.division import batches
 from ooc_svm.training.landmark_features import FIRST_PASSES, feature_budget, first_count, with_features
 from ooc_svm.training.memory_plan import RESERVE, SLACK, compiling, divide, note_of, to_json
 from ooc_svm.training.pace import seconds_per_pass
 from ooc_svm.training.prepare import open_prepared
-from ooc_svm.training.progress import seconds_text
 from ooc_svm.training.transfer import Prices, Transfer, transfer_of
 from ooc_svm.training.tuning import NO_GRID, TuneRequest
 from ooc_svm.training.warmup import warm_up
@@ -95,10 +95,10 @@ class Plan:
         lines.append(f"  {RESERVE:<{width}}  {reserve:>10}  {100 * SLACK:g} % of that, not planned")
         seconds = self.seconds_per_pass
         lines.append(
-            f"one pass: about {seconds_text(seconds)} with {self.threads} thread(s), "
+            f"one pass: about {format_seconds(seconds)} with {self.threads} thread(s), "
             f"{format_size(self.pass_bytes)} to read"
         )
-        least, most = map(seconds_text, self.expected_seconds)
+        least, most = map(format_seconds, self.expected_seconds)
         spread = "" if least == most else f" to {most}, the harder the rows are to fit, the longer"
         pruning = ", and one for what pruning leaves" if self.pruning_passes else ""
         lines.append(f"about {self.expected_passes} passes to a gap of 1e-3{pruning}: {least}{spread}")

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from ooc_svm.engine.base import Engine
 from ooc_svm.evaluation.metrics import lower_is_better
 from ooc_svm.solvers.certificate import Certificate
+from ooc_svm.system.amounts import format_read, format_seconds
 from ooc_svm.system.memory import format_size
 
 BLOCK_INTERVAL = 0.2  # Least time between two reports of blocks, in seconds
@@ -69,14 +70,14 @@ class Progress:
         """One line: ``pass 12  gap 0.0034 (target 0.001)  P 577.8  D 575.9  1.2 GB read  8.1 s``."""
         if self.kind in ("note", "hint"):
             return f"hint: {self.message}" if self.kind == "hint" else self.message
-        time = seconds_text(self.seconds)
+        time = format_seconds(self.seconds)
         if self.kind == "conversion":
             return f"convert {format_size(self.bytes_read)}  {self.n_rows:,} rows  {time}"
         if self.kind == "block":
             return f"pass {self.passes + 1}  block {self.blocks_done:,} of {self.n_blocks:,}  {time}"
         numbers = ("gap", self.relative_gap), ("P", self.primal), ("D", self.dual)
         gap, *values = (f"{name} {'-' if number is None else f'{number:.6g}'}" for name, number in numbers)
-        read = f"{format_size(self.bytes_read)} read" if self.bytes_read else "rows in memory"
+        read = format_read(self.bytes_read)
         return "  ".join([f"pass {self.passes}", f"{gap} (target {self.tol:g})", *values, read, time])
 
     def history_row(self) -> dict[str, Any]:
@@ -84,14 +85,6 @@ class Progress:
         names = ("seconds", "bytes_read", "primal", "dual", "relative_gap")
         row = {"pass": self.passes} | {name: getattr(self, name) for name in names}
         return row if self.validation is None else row | {"validation": self.validation}
-
-
-def seconds_text(seconds: float) -> str:
-    """A time for people: ``0.21 s``, ``12 min``, ``3.4 h``."""
-    for unit, factor in (("h", 3600.0), ("min", 60.0)):
-        if seconds >= 2 * factor:
-            return f"{seconds / factor:.3g} {unit}"
-    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def best_quality(measured: Sequence[dict[str, float]]) -> tuple[float, str, float]:
@@ -178,6 +171,10 @@ class Recorder:
     def note(self, message: str) -> None:
         """Say something."""
         self._tell("note", message=message)
+
+    def wrote(self, seconds: float) -> None:
+        """Say that rows were written, and how long it took."""
+        self.note(f"not all rows fit in memory: they were written in {format_seconds(seconds)}")
 
     def hint(self, message: str) -> None:
         """Give a hint, long before the report does."""

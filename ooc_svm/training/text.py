@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from ooc_svm.errors import StorageError, UsageError, parameter
 from ooc_svm.options import OPTIONS, TrainOptions
 from ooc_svm.system.address import Address, AnyPath, located
+from ooc_svm.system.amounts import format_seconds
 from ooc_svm.system.files import exists, is_folder
 from ooc_svm.system.folders import default_scratch_folder, private_folder
 from ooc_svm.system.malloc import trim_freed_memory
 from ooc_svm.system.memory import format_size
 from ooc_svm.system.signals import ending_at_once
-from ooc_svm.training.progress import Progress, seconds_text
+from ooc_svm.training.progress import Progress
 
 if TYPE_CHECKING:
     from ooc_svm.conversion.report import ConvertReport
@@ -149,7 +150,7 @@ def _convert(
     # With landmarks each read computes the features of the rows again: the plan has no room for the rows.
     hold, write = options.landmarks is None, kept or _needs_id(options)
     report, made = convert_for_reading(inputs, path, read, hold=hold, write_always=write, **given)
-    size, seconds = format_size(report.bytes_in), seconds_text(report.seconds)
+    size, seconds = format_size(report.bytes_in), format_seconds(report.seconds)
     tell("note", report.bytes_in, message=f"converted {size} of text to {report.rows:,} rows in {seconds}")
     return report, made
 

@@ -12,7 +12,7 @@ from ooc_svm.training.checkpoint import Checkpoints, saved_parameters
 from ooc_svm.training.columns import column_scale, column_sums, kernel_gamma, needs_columns
 from ooc_svm.training.engines import open_engine
 from ooc_svm.training.preparation import Preparation
-from ooc_svm.training.progress import Progress, Recorder, seconds_text
+from ooc_svm.training.progress import Progress, Recorder
 from ooc_svm.training.prune import prune
 from ooc_svm.training.result import ended_model
 from ooc_svm.training.run import Run
@@ -92,7 +92,6 @@ def _tell_what_begins(prepared: Preparation, recorder: Recorder) -> None:
         if data.remark is not None:
             recorder.note(data.remark)
         if data.writing_seconds:
-            late = seconds_text(data.writing_seconds)
-            recorder.note(f"not all rows fit in memory: they were written in {late}")
+            recorder.wrote(data.writing_seconds)
         if data.n_unlabelled:
             recorder.note(f"{data.n_unlabelled} rows without a label are left out")

@@ -15,9 +15,10 @@ import pytest
 
 from ooc_svm.cli import progress
 from ooc_svm.cli.exit_codes import exit_code, one_line
-from ooc_svm.cli.format import block, bound, count, objective, printable, seconds, short, shortened, table
+from ooc_svm.cli.format import block, bound, count, objective, printable, short, shortened, table
 from ooc_svm.cli.report import certificate
 from ooc_svm.errors import DamageError, InputError, Interrupted, MemoryBudgetError, StorageError, UsageError
+from ooc_svm.system.amounts import format_seconds
 from ooc_svm.training.progress import Progress
 
 EVENT = Progress(
@@ -66,7 +67,10 @@ def test_objectives() -> None:
 @pytest.mark.parametrize(
     ("duration", "text"),
     [
-        (0.04, "0.0 s"),
+        (0.0, "0 s"),
+        (0.0123, "0.01 s"),
+        (0.04, "0.04 s"),
+        (0.05, "0.1 s"),
         (8.12, "8.1 s"),
         (9.96, "10 s"),
         (99.4, "99 s"),
@@ -77,7 +81,7 @@ def test_objectives() -> None:
     ],
 )
 def test_durations(duration: float, text: str) -> None:
-    assert seconds(duration) == text
+    assert format_seconds(duration) == text
 
 
 def test_counts_and_tables() -> None:
