@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import typer
 
 from ooc_svm.cli.help import Command
+from ooc_svm.cli.options import NUMBER
 from ooc_svm.errors import UsageError, flag, shown
 
 _OPTION = re.compile("-[A-Za-z].*", re.DOTALL)
-_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 
 
 class Answer(NamedTuple):
@@ -90,11 +90,11 @@ def _names_nu(args: Sequence[str]) -> bool:
 
 def _is_nu(value: str) -> bool:
     """Whether ``-n`` is a share of the rows, not a number of threads."""
-    return bool(_NUMBER.fullmatch(value)) and not value.isdecimal()
+    return bool(NUMBER.fullmatch(value)) and not value.isdecimal()
 
 
 def _bias(value: str) -> Answer:
-    if not _NUMBER.fullmatch(value) or float(value) <= 0:
+    if not NUMBER.fullmatch(value) or float(value) <= 0:
         return Answer("--bias none")
     return Answer("--bias penalized", "the default" if float(value) == 1 else "whose constant feature is 1")
 
@@ -114,7 +114,7 @@ def _threads(value: str) -> Answer:
 
 
 def _data(value: str) -> Answer:
-    if _NUMBER.fullmatch(value):
+    if NUMBER.fullmatch(value):
         return Answer(f"--degree {value}", "with --kernel poly")
     return Answer(value, "the data have no option before them")
 

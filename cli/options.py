@@ -37,7 +37,8 @@ from ooc_svm.parameters import (
 )
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,400}", re.ASCII)
-_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
+NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
+"""A decimal number, as an option takes it."""
 
 
 def _integer(text: str) -> int | str:
@@ -47,7 +48,7 @@ def _integer(text: str) -> int | str:
 
 def _number(text: str) -> float | str:
     """A decimal number in the range of float64: no hexadecimal, no ``1_000``; other text as it is."""
-    return float(text) if _NUMBER.fullmatch(text) and math.isfinite(float(text)) else text
+    return float(text) if NUMBER.fullmatch(text) and math.isfinite(float(text)) else text
 
 
 def _numbers(text: str, parse: Callable[[str], Any] = _number) -> Any:
