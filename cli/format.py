@@ -66,7 +66,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
-def describe_labels(summary: LabelSummary, names: Sequence[str] | None = None, sets: bool = False) -> str:
+def describe_labels(summary: LabelSummary, names: Sequence[str] | None, sets: bool) -> str:
     """Labels (names, where label k is ``names[k]``) with their numbers of rows, or the range of values.
 
     Labels that are not all whole are values: they cannot be classes.

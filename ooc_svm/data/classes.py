@@ -62,7 +62,7 @@ def _takes(what: str) -> str:
     return f"a classifier ({classifier}) takes {what}, values are for {regressor}"
 
 
-def check_classes(counts: Mapping[float, int] | None, names: Sequence[str] | None = None) -> Float64Array:
+def check_classes(counts: Mapping[float, int] | None, names: Sequence[str] | None) -> Float64Array:
     """Return the labels, ascending; ``names``: what they are called in messages.
 
     InputError if there are fewer than two labels or too many, or if they are not whole numbers.
@@ -86,11 +86,11 @@ def check_classes(counts: Mapping[float, int] | None, names: Sequence[str] | Non
 
 def binary_problems(
     counts: Mapping[float, int] | None,
-    positive: Sequence[float] = (),
-    class_weight: str | Mapping[float, float] | None = None,
-    trained: Mapping[float, int] | None = None,
-    named_others: float | None = OTHERS,
-    names: Sequence[str] | None = None,
+    positive: Sequence[float],
+    class_weight: str | Mapping[float, float] | None,
+    trained: Mapping[float, int] | None,
+    named_others: float | None,
+    names: Sequence[str] | None,
 ) -> tuple[Float64Array, list[BinaryProblem]]:
     """The classes, ascending, and the binary problems of classification.
 

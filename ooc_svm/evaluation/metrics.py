@@ -402,14 +402,14 @@ def default_metrics(predicted: str, *, probabilities: bool = False) -> list[str]
     return [name.replace("@k", f"@{_DEFAULT_RANKS}") for name in chosen]
 
 
-def fitting_metrics(predicted: str, *, probabilities: bool = False) -> list[str]:
+def fitting_metrics(predicted: str, *, probabilities: bool) -> list[str]:
     """Names of the metrics that can be evaluated, the defaults first."""
     fitting = [name for name, each in METRICS.items() if each.counts_of(predicted, probabilities)]
     return list(dict.fromkeys([*default_metrics(predicted, probabilities=probabilities), *fitting]))
 
 
 def requested_metrics(
-    predicted: str, names: str | Sequence[str] | None = None, *, probabilities: bool = False
+    predicted: str, names: str | Sequence[str] | None, *, probabilities: bool
 ) -> tuple[RequestedMetric, ...]:
     """Metrics by their names, by default those of what is predicted; with those of probabilities, if given.
 

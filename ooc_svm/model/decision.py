@@ -36,7 +36,7 @@ def predicted_by(model: Model) -> str:
     return predicted_of(model.problem, one_vs_rest=several, multilabel=several and model.multilabel)
 
 
-def predicted_of(problem: str, *, one_vs_rest: bool, multilabel: bool = False) -> str:
+def predicted_of(problem: str, *, one_vs_rest: bool, multilabel: bool) -> str:
     """What models of a problem predict.
 
     `one_vs_rest`: whether there is one for each of several classes; `multilabel`: for each label of sets.

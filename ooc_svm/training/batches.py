@@ -72,7 +72,7 @@ class Batch:
 
 
 def batches_of(
-    costs: Sequence[float], n_classes: int, total: int, n_folds: int = 0, *, divides_folds: bool = False
+    costs: Sequence[float], n_classes: int, total: int, n_folds: int, *, divides_folds: bool
 ) -> list[Batch]:
     """At least so many batches, as equal as can be: of whole values of C where there are as many.
 

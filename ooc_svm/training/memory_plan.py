@@ -176,7 +176,7 @@ def with_plan(
     total: int,
     options: TrainOptions | None = None,
     *,
-    alone: SolverPlan | None = None,
+    alone: SolverPlan | None,
 ) -> Budget:
     """Divide ``total`` bytes for a solver's plan.
 

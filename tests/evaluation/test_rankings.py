@@ -79,7 +79,7 @@ class Counted:
     """The counts of some metrics, and the metrics from them."""
 
     def __init__(self, names: Any = NAMES) -> None:
-        self.requested = requested_metrics(RANKINGS, names)
+        self.requested = requested_metrics(RANKINGS, names, probabilities=False)
         self.counts = {each.key: each.new_counts() for each in self.requested}
 
     def add(self, groups: RankedQueries) -> None:
@@ -253,9 +253,9 @@ def test_counts_past_64_bits_stay_exact():
 def test_names_of_ndcg(name, k):
     if k is None and name != "map":
         with pytest.raises(UsageError):
-            requested_metrics(RANKINGS, name)
+            requested_metrics(RANKINGS, name, probabilities=False)
         return
-    (requested,) = requested_metrics(RANKINGS, name)
+    (requested,) = requested_metrics(RANKINGS, name, probabilities=False)
     assert (requested.name, requested.k) == (name, k)
 
 

@@ -54,7 +54,7 @@ class TestDivision:
     @pytest.mark.parametrize("total", range(1, 22))
     def test_every_model_is_in_one_batch(self, n_classes, total):
         models = specs(COSTS, n_classes, folds=(0, 1))
-        parts = batches_of(COSTS, n_classes, min(total, len(COSTS) * n_classes), 2)
+        parts = batches_of(COSTS, n_classes, min(total, len(COSTS) * n_classes), 2, divides_folds=False)
         met = [id(spec) for part in parts for spec in part.of(models)]
         assert sorted(met) == sorted(map(id, models))
         assert len(parts) >= min(total, len(COSTS) * n_classes)
@@ -83,10 +83,10 @@ class TestDivision:
 
     @pytest.mark.parametrize("total", [1, 2, 3])
     def test_classes_stay_together_while_there_are_as_many_values(self, total):
-        assert not any(part.splits_classes for part in batches_of(COSTS, 7, total))
+        assert not any(part.splits_classes for part in batches_of(COSTS, 7, total, 0, divides_folds=False))
 
     def test_then_the_classes_of_each_value_are_divided(self):
-        assert all(part.splits_classes for part in batches_of(COSTS, 7, 4))
+        assert all(part.splits_classes for part in batches_of(COSTS, 7, 4, 0, divides_folds=False))
 
     @pytest.fixture
     def divided(self, monkeypatch):
