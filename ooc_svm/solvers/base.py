@@ -33,6 +33,9 @@ MANY_COLUMNS = 1 << 16
 MANY_MODELS = 6
 """Models from which on a solver may sweep them as one."""
 
+PRECISION = "float64"
+"""Precision of kernel values where P and D are to be of the kernel itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class DataSize:

@@ -13,8 +13,7 @@ from ooc_svm.ops.rows import row_squares
 from ooc_svm.ops.squares import squares_of
 from ooc_svm.passes.base import WHOLE, Position, RowSlice
 from ooc_svm.passes.columns import Magnitudes
-
-PRECISION = "float64"  # Of kernel values: P and D are of the kernel itself then
+from ooc_svm.solvers.base import PRECISION
 
 
 @dataclass(frozen=True, slots=True)

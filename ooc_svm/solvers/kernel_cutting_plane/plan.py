@@ -13,6 +13,7 @@ from ooc_svm.options import TrainOptions
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.base import (
     NO_ROOM,
+    PRECISION,
     Context,
     DataSize,
     MemoryItem,
@@ -23,7 +24,6 @@ from ooc_svm.solvers.base import (
 )
 from ooc_svm.solvers.cutting_plane.free_oracle import FreeCutOracle
 from ooc_svm.solvers.definite import is_definite
-from ooc_svm.solvers.kernel_cutting_plane.columns_pass import PRECISION
 from ooc_svm.solvers.kernel_cutting_plane.cut_rules import SidedLosses
 from ooc_svm.solvers.kernel_cutting_plane.master import CutMatrix
 from ooc_svm.solvers.kernel_cutting_plane.solver import CHECKED, KernelCutState, KernelCuttingPlane

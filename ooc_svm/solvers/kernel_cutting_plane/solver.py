@@ -35,12 +35,12 @@ from ooc_svm.passes.base import UNCOUNTED, Position, Steps
 from ooc_svm.passes.columns import Magnitudes
 from ooc_svm.passes.gather import GatherPass, join_gathered
 from ooc_svm.passes.rowwise import CopyScores, RowPass
-from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, does_not_fit
+from ooc_svm.solvers.base import PRECISION, KeptScores, KernelExpansion, Sample, Solver, does_not_fit
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.free_oracle import EDGE, FreeCutOracle
 from ooc_svm.solvers.cutting_plane.quantile import weighted_quantiles
 from ooc_svm.solvers.kernel_cutting_plane import cut_rules
-from ooc_svm.solvers.kernel_cutting_plane.columns_pass import PRECISION, ColumnsPass, PartOfRows
+from ooc_svm.solvers.kernel_cutting_plane.columns_pass import ColumnsPass, PartOfRows
 from ooc_svm.solvers.kernel_cutting_plane.cut_rules import Pair, SidedLosses
 from ooc_svm.solvers.kernel_cutting_plane.master import CutMatrix
 from ooc_svm.solvers.rounding import FEW, gamma

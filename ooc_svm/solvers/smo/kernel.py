@@ -21,12 +21,12 @@ from ooc_svm.ops import gram
 from ooc_svm.passes.base import UNCOUNTED, RowSlice, Steps
 from ooc_svm.passes.gather import GatherPass, NonzeroRows, join_gathered
 from ooc_svm.passes.rowwise import CopyScores, RowPass
-from ooc_svm.solvers.base import KernelExpansion
+from ooc_svm.solvers.base import PRECISION, KernelExpansion
 from ooc_svm.solvers.definite import indefinite_hints, is_definite
 from ooc_svm.solvers.smo.examine_pass import SIZE, SQUARE, Examined
 from ooc_svm.solvers.smo.objective import KernelObjective, KernelPoint
 from ooc_svm.solvers.smo.rows import ALPHA, OUTPUT, START, HeldRows, Y
-from ooc_svm.solvers.smo.scorers import PRECISION, KernelScorer
+from ooc_svm.solvers.smo.scorers import KernelScorer
 from ooc_svm.solvers.smo.solver import Smo, columns_of
 
 

@@ -15,6 +15,7 @@ from ooc_svm.passes.base import RowSet
 from ooc_svm.problems.base import ModelSpec
 from ooc_svm.solvers.base import (
     NO_ROOM,
+    PRECISION,
     Context,
     DataSize,
     MemoryItem,
@@ -28,7 +29,6 @@ from ooc_svm.solvers.smo.examine_pass import SmoModel
 from ooc_svm.solvers.smo.kernel import KernelSmo
 from ooc_svm.solvers.smo.linear import LinearSmo, LinearState
 from ooc_svm.solvers.smo.rows import N_KNOWN, HeldRows
-from ooc_svm.solvers.smo.scorers import PRECISION
 from ooc_svm.solvers.smo.solver import Smo, SmoState
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds, opening
 

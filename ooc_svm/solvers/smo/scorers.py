@@ -11,8 +11,7 @@ from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.ops import gram
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.columns import Magnitudes
-
-PRECISION = "float64"  # Of kernel values: P and D are of the kernel itself then
+from ooc_svm.solvers.base import PRECISION
 
 
 @dataclass(frozen=True, slots=True)
