@@ -115,19 +115,19 @@ def sum_of_pairs(
     return math.fsum(sums)
 
 
-def whole_queries(query_starts: RowVector, rows: int) -> Iterator[Int64Array]:
+def whole_queries(query_starts: RowVector) -> Iterator[Int64Array]:
     """Divide rows into slices of whole queries, by `query_starts` (uint8, 1 at the first row of each query).
 
-    Yields the first rows of the queries of a slice, and the row after the last. A slice has at most `rows`
-    rows; only a single query may have more.
+    Yields the first rows of the queries of a slice, and the row after the last. A slice has at most
+    `SLICE_ROWS` rows; only a single query may have more.
     """
     pending = np.empty(0, np.int64)
-    for start, stop in row_slices(query_starts.n_rows, rows):
+    for start, stop in row_slices(query_starts.n_rows, SLICE_ROWS):
         starts = np.flatnonzero(query_starts.read(start, stop)) + start
         for first in (starts, np.array([stop])) if stop == query_starts.n_rows else (starts,):
             pending = np.concatenate([pending, first])
-            while len(pending) > 1 and pending[-1] - pending[0] > rows:
-                taken = max(int(np.searchsorted(pending, pending[0] + rows, side="right")), 2)
+            while len(pending) > 1 and pending[-1] - pending[0] > SLICE_ROWS:
+                taken = max(int(np.searchsorted(pending, pending[0] + SLICE_ROWS, side="right")), 2)
                 yield pending[:taken]
                 pending = pending[taken - 1 :]
     if len(pending) > 1:
@@ -171,7 +171,7 @@ class _Counting:
         if rows.query_starts is None:
             yield from self._one_query(scores, ranks, rows.n_ranks, weight, 0)
             return
-        for starts in whole_queries(self.vectors[rows.query_starts], SLICE_ROWS):
+        for starts in whole_queries(self.vectors[rows.query_starts]):
             first, last = int(starts[0]), int(starts[-1])
             if last - first <= SLICE_ROWS:
                 yield self._short_queries(scores, ranks, weight, starts)

@@ -9,7 +9,7 @@ from ooc_svm.data.blocks import Float64Array, Int64Array, LabelledRows, Values
 from ooc_svm.errors import InputError
 from ooc_svm.ops.compiled import compiled
 from ooc_svm.text.decimals import ZERO, shortest_decimal
-from ooc_svm.text.simd import TEN, ByteArray
+from ooc_svm.text.simd import ONE, TEN, ByteArray
 
 _LF, _SPACE, _COLON, _MINUS, _POINT, _DIGIT_ZERO, _EXPONENT = (ord(character) for character in "\n :-.0e")
 _QID = np.frombuffer(b" qid:", np.uint8).copy()
@@ -86,7 +86,6 @@ def _put_rows(
     indices: npt.NDArray[np.uint32],
     values: Values,
     single: bool,
-    index_base: int,
 ) -> int:
     """Write rows (`qids` or `values` empty: there are none, all are 1); the number of bytes written."""
     p = 0
@@ -97,7 +96,7 @@ def _put_rows(
             p = _put_integer(out, p, np.uint64(qids[row]))
         for k in range(indptr[row], indptr[row + 1]):
             out[p] = _SPACE
-            p = _put_integer(out, p + 1, np.uint64(indices[k]) + np.uint64(index_base))
+            p = _put_integer(out, p + 1, np.uint64(indices[k]) + ONE)
             out[p] = _COLON
             p = _put_decimal(out, p + 1, np.float64(values[k]) if len(values) > 0 else 1.0, single)
         out[p] = _LF
@@ -105,10 +104,10 @@ def _put_rows(
     return p
 
 
-def format_rows(block: LabelledRows, index_base: int = 1) -> bytes:
+def format_rows(block: LabelledRows) -> bytes:
     """Rows as SVMlight text: every number with the fewest digits that read back as the same number.
 
-    `index_base` is what the first column is called. A label or value that is not finite is an InputError.
+    The first column is 1. A label or value that is not finite is an InputError.
     """
     rows = block.rows
     values = np.empty(0, np.float32) if rows.values is None else rows.values
@@ -127,6 +126,5 @@ def format_rows(block: LabelledRows, index_base: int = 1) -> bytes:
         rows.indices.view(np.uint32),
         values,
         values.dtype == np.float32,
-        index_base,
     )
     return out[:n_bytes].tobytes()

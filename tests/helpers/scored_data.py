@@ -68,8 +68,8 @@ class Data:
         known = self.matrix[:, :width].astype(np.float64)
         return np.asarray(known @ model.weights[:, :width].T + model.bias)
 
-    def text(self, path: Path, index_base: int = 1) -> Path:
-        path.write_bytes(format_rows(self.rows, index_base))
+    def text(self, path: Path) -> Path:
+        path.write_bytes(format_rows(self.rows))
         return path
 
     def store(self, path: Path, **options: Any) -> Path:

@@ -93,6 +93,7 @@ def test_the_bits_of_a_count_follow_neither_from_the_memory_nor_from_threads(mon
 @pytest.mark.parametrize("rows", [1, 4, 7, 1000])
 @pytest.mark.parametrize("slice_rows", [1, 6, 1000])
 def test_slices_are_of_whole_queries(monkeypatch, rows, slice_rows):
+    monkeypatch.setattr(active_module, "SLICE_ROWS", rows)
     monkeypatch.setattr(
         active_module,
         "row_slices",
@@ -100,7 +101,7 @@ def test_slices_are_of_whole_queries(monkeypatch, rows, slice_rows):
     )
     qid = group_numbers(60)
     heads = np.flatnonzero(np.concatenate([[True], qid[1:] != qid[:-1]]))
-    slices = list(whole_queries(MemoryVector.wrap(np.isin(np.arange(60), heads).astype(np.uint8)), rows))
+    slices = list(whole_queries(MemoryVector.wrap(np.isin(np.arange(60), heads).astype(np.uint8))))
     assert np.concatenate([starts[:-1] for starts in slices]).tolist() == heads.tolist()
     assert [int(starts[0]) for starts in slices[1:]] == [int(starts[-1]) for starts in slices[:-1]]
     assert slices[-1][-1] == 60
