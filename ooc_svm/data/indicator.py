@@ -39,6 +39,11 @@ def indicator_sets(
     columns : sequence of str, optional
         The labels of the columns, in the order of sets; by default their numbers, from 0.
 
+    Returns
+    -------
+    numbers : ndarray of float64, shape (n_rows,)
+    sets : LabelSets
+
     Raises
     ------
     InputError

@@ -47,6 +47,10 @@ class Sigmoid(NamedTuple):
             Of the rows of each bin, ascending.
         negatives, positives : ndarray of float64, shape (bins,)
             How many rows of each class a bin has, or their weights.
+
+        Returns
+        -------
+        Sigmoid
         """
         rows, hits = negatives + positives, targets_of(negatives, positives)
         share = hits.sum() / rows.sum()

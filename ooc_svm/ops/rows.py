@@ -135,7 +135,10 @@ def add_row(indices, values, scale2, w, p, end, v):  # type: ignore[no-untyped-d
 
 @compiled
 def scores(indptr, indices, values, first, every, w, out):  # type: ignore[no-untyped-def]
-    """``out[i] = x.w`` of the rows of a piece, see `sweep`."""
+    """``out[i] = x.w`` of the rows of a piece.
+
+    ``first``, ``every``: the piece's first row in the block, and the distance to the next.
+    """
     for i in range(len(out)):
         row = first + every * np.uint64(i)
         out[i] = dot(indices, values, w, indptr[row], indptr[row + np.uint64(1)])

@@ -60,7 +60,7 @@ def choose_by_gain(
     primals: Sequence[float],
     progress: Callable[[Progress], None] | None,
 ) -> dict[str, Any]:
-    """Choose the landmarks that are missing; returns what that has cost.
+    """Choose the landmarks that are missing.
 
     Parameters
     ----------
@@ -73,6 +73,11 @@ def choose_by_gain(
     primals : sequence of float
         P of these models: gains are shares of it.
     progress : callable, optional
+
+    Returns
+    -------
+    dict
+        What that has cost, see `ooc_svm.training.result.costs`.
     """
     pivots, names = drawn.pivots, tuple(str(number) for number in range(len(primals)))
     with open_engine(beside_sample(prepared), None) as (engine, _):

@@ -39,8 +39,8 @@ class Plan:
     pass_bytes : int
         Stored bytes that one read of the data fetches.
     seconds_per_pass : float
-        From a few blocks of this store; nothing of them was in the block cache. With what is computed besides
-        at least, see `expected_seconds`.
+        From a few blocks of this store; nothing of them was in the block cache. It has the least of what is
+        computed in addition, see `expected_seconds`.
     expected_passes : int
         Of all batches, typical of the solver at a gap of 1e-3.
     pruning_passes : int
@@ -153,6 +153,10 @@ def plan(
     price_get, price_gb : float
         For a store in a bucket: what its service takes for a thousand requests that read, and for a gigabyte
         that leaves it, in any currency.
+
+    Returns
+    -------
+    Plan
 
     Raises
     ------

@@ -43,7 +43,10 @@ def transpose(of, out):  # type: ignore[no-untyped-def]
 
 @compiled
 def scores(indptr, indices, values, first, every, W, out):  # type: ignore[no-untyped-def]
-    """``out[i] = x.W`` of the rows of a piece, see `dual_loops.sweep`; out is (K, m)."""
+    """``out[:, i] = x.W`` of the rows of a piece; out is (K, m).
+
+    ``first``, ``every``: the piece's first row in the block, and the distance to the next.
+    """
     K = W.shape[1]
     sums = np.empty((4, K))
     for i in range(out.shape[1]):

@@ -113,6 +113,8 @@ def proximal_step(
 
     Parameters
     ----------
+    solve : Solve
+        The rows, and the multipliers, w and b that are moved.
     mu : float
         How firmly the multipliers are held where they are, as a multiple of 1 / c.
     wanted : float
@@ -148,6 +150,7 @@ class ProximalSteps:
 
     Parameters
     ----------
+    solve : Solve
     n_elements : int
         Nonzeros and rows of a sweep.
     unit : float
