@@ -26,7 +26,7 @@ _MOST_WRITE_THREADS = 4
 _SMALLEST_CHUNK = 1 << 18
 # Memory for columns of one entry a row, metadata, and the reading buffer, in bytes.
 _FIXED_BYTES = 16 << 20
-# Share of the memory, besides that of the program, for the names of sets of labels, and the least in bytes.
+# Share of the memory, that of the program left out, for the names of sets of labels, and the least in bytes.
 _NAMES_SHARE, _FEWEST_NAMES = 0.4, 4 << 20
 # Bytes of a chunk of text, each of which takes several of memory, for a stored value of a block of a matrix.
 _BYTES_PER_ELEMENT = 4

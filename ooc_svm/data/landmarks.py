@@ -176,7 +176,7 @@ class LandmarkSource(NothingAhead):
         return np.arange(most + 1) * width, np.tile(np.arange(width, dtype=np.int32), most)
 
     def thread_nbytes(self, n_landmarks: int, most_nonzeros: int) -> int:
-        """Bytes that a reading thread needs besides blocks, with rows of so many nonzeros."""
+        """Bytes that a reading thread needs in addition to blocks, with rows of so many nonzeros."""
         base = max((span.nbytes for span in self.base.blocks), default=0)
         scattered = gram.buffer_bytes(most_nonzeros, self.base.n_features, 4)
         return base + scattered + 4 * n_landmarks * self._most_rows

@@ -35,7 +35,7 @@ SOLVER_HEADING, CLUSTER_HEADING = "Solver", "Cluster"
 
 
 class Option(NamedTuple):
-    """What is known of an option besides its name.
+    """What is known of an option apart from its name.
 
     `metavar` stands for its value in the help and is empty for a flag. `varies`: whether a warm start may
     come from a run with another value, for the role "identity". `heading`: under which the help lists it.

@@ -25,7 +25,7 @@ FoldPairs: TypeAlias = "Sequence[Pairs | None]"
 
 
 def filled_with_folds(fill: Fill, folds: Folds) -> Fill:
-    """What makes the row vector of folds besides others."""
+    """What makes the row vector of folds in addition to others."""
     return partial(_fill, fill, folds)
 
 

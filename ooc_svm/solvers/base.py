@@ -162,7 +162,8 @@ class Sample:
     counts: tuple[VectorRequest, ...]  # Requests that come before the passes
     passes: tuple[Pass, ...]  # That share a read
     n_counts: int = 0  # How often such requests are made for one read
-    # What is computed besides the passes, as a multiple of the time that they take: from easy to hard data
+    # What is computed in addition to the passes, as a multiple of the time that they take: from easy to hard
+    # data
     sweeps: tuple[float, float] = (0.0, 0.0)
 
 
@@ -212,7 +213,7 @@ class Solver(ABC):
     Attributes
     ----------
     state : Any
-        What a checkpoint holds: everything kept between two reads, besides the row vectors.
+        What a checkpoint holds: everything kept between two reads, apart from the row vectors.
     stopping : Stopping
     """
 

@@ -21,15 +21,15 @@ _USUAL_ELEMENTS = (BLOCK_CHUNKS + 1) * CHUNK_ELEMENTS
 
 
 POINTER_BYTES = 8
-"""Bytes of a row in its block besides its elements."""
+"""Bytes of a row in its block apart from its elements."""
 
 
 class HeldBlocks:
     """The first blocks of a store, as many as fit in ``most_bytes``, the one that is being filled included.
 
     The last row pointer of each block is not counted. ``dtype`` is that of values; ``row_bytes`` are what
-    each row takes besides its elements, with what is held of it elsewhere. ``has_values`` says whether some
-    values are not 1.
+    each row takes apart from its elements, with what is held of it elsewhere. ``has_values`` says whether
+    some values are not 1.
     """
 
     def __init__(self, most_bytes: int, dtype: npt.DTypeLike, row_bytes: int) -> None:

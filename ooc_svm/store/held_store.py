@@ -33,7 +33,8 @@ from ooc_svm.system.signals import ending_at_once
 
 _COLUMNS = ("label", "qid", "weight")
 
-# Bytes of a row besides its elements: its pointer and columns, one of which is there twice while it is joined
+# Bytes of a row apart from its elements: its pointer and columns, one of which is there twice while it is
+# joined
 _ROW_BYTES = POINTER_BYTES + 8 * (len(_COLUMNS) + 1)
 
 

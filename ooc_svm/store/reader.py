@@ -117,7 +117,7 @@ class StoreParts:
     weight: Column | None
     chunk_sizes: dict[str, tuple[ArrayInfo, Int64Array]]
     feature_names: Callable[[], FeatureNames | None] | None = None
-    decoding_nbytes: int = 0  # What decoding takes of each thread, besides blocks
+    decoding_nbytes: int = 0  # What decoding takes of each thread, in addition to blocks
 
 
 class Store:

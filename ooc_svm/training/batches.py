@@ -77,7 +77,7 @@ def batches_of(
     """At least so many batches, as equal as can be: of whole values of C where there are as many.
 
     ``n_classes``: models of each value of C.
-    ``n_folds``: that there are models without, besides those of all rows.
+    ``n_folds``: that there are models without, in addition to those of all rows.
     ``divides_folds``: whether these are divided where there are more batches than values, not the classes.
     """
     n_final, n_fold_parts = len(costs) * n_classes, 1 + n_folds

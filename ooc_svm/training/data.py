@@ -54,7 +54,7 @@ class Data:
     # Number of the first feature in text that the model reads; of a matrix the usual one
     text_base: int = 1
     n_held_out: int = 0  # Rows that are held out of training
-    thread_nbytes: int = 0  # What reading needs besides blocks, for each thread
+    thread_nbytes: int = 0  # What reading needs in addition to blocks, for each thread
     shared_nbytes: int = 0  # And for all threads
 
     @property

@@ -1,4 +1,4 @@
-"""The grid of a comparison: numbers of the problem, the loss or the kernel that are tried besides C."""
+"""The grid of a comparison: numbers of the problem, the loss or the kernel that are tried as well as C."""
 
 from __future__ import annotations
 

@@ -34,13 +34,13 @@ class RunKey:
     known_by: str
     options: dict[str, Any]
 
-    def difference(self, saved: Mapping[str, Any], besides: str = "") -> str:
+    def difference(self, saved: Mapping[str, Any], apart: str = "") -> str:
         """What is different about the run that saved this.
 
         Version 0.1.0 did not save what tells the data, and 0.2.0 did not save the options.
         """
         other_data = f"on other data (these are known by {self.known_by})"
-        other_options = f"with other options{besides}"
+        other_options = f"with other options{apart}"
         if not isinstance(saved.get("data"), str):
             return f"{other_data} or {other_options}"
         if saved["data"] != self.data:

@@ -60,7 +60,7 @@ class Preparation:
 
     @property
     def n_folds(self) -> int:
-        """Folds that models are trained without, besides those on all rows."""
+        """Folds that models are trained without, in addition to those on all rows."""
         return 0 if self.folds is None else self.folds.n_folds
 
     @property

@@ -218,7 +218,7 @@ def costs(recorder: Recorder, engine: Engine) -> dict[str, Any]:
 
 
 def sum_of_costs(*parts: dict[str, Any]) -> dict[str, Any]:
-    """What the parts of a run have cost together; each may have other entries besides."""
+    """What the parts of a run have cost together; each may have other entries as well."""
     return {name: sum(part[name] for part in parts) for name in COSTS}
 
 

@@ -31,7 +31,7 @@ class ValidationStore:
 
     @property
     def id(self) -> str:
-        """What its measures follow from, besides the models: its content, and whether rows are left out."""
+        """What its measures follow from, apart from models: its content, and whether rows are left out."""
         return f"{self._store.id} {self._unlabelled}"
 
     def measure(
@@ -39,8 +39,8 @@ class ValidationStore:
     ) -> dict[str, float]:
         """One metric of the models of a C by name, or those that are the default; see `measure_data`.
 
-        ``spare``: bytes for support vectors besides those planned for measuring; by default as many as these
-        take.
+        ``spare``: bytes for support vectors in addition to those planned for measuring; by default as many as
+        these take.
         """
         support = _support_bytes(model)
         self._found = measure_data(

@@ -57,7 +57,7 @@ def warm_start(run: Run) -> str:
     key = family_key(run.prepared.data.id(), run.prepared.data.known_by, options)
     if saved.metadata.get("family") not in key.texts or not isinstance(saved.metadata.get("C"), list):
         raise DamageError(
-            f"{place} holds the state of a run {key.difference(saved.content, ' besides C and nu')}; "
+            f"{place} holds the state of a run {key.difference(saved.content, ' apart from C and nu')}; "
             "give data and options of that run, or another folder"
         )
     check_feature_names(saved.metadata, run.prepared.data.feature_names, place)

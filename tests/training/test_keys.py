@@ -97,7 +97,7 @@ def test_folds_and_what_a_seed_draws(store, tmp_path):
     train(store, **held)
     with pytest.raises(DamageError, match=r"\(validation=0.2 instead of validation=0.3\)"):
         train(store, resume=True, **held | {"validation": 0.3})
-    with pytest.raises(DamageError, match=r"besides C and nu \(seed=0 instead of seed=1\)"):
+    with pytest.raises(DamageError, match=r"apart from C and nu \(seed=0 instead of seed=1\)"):
         train(store, validation=0.2, seed=1, warm_start=tmp_path / "d")
 
 

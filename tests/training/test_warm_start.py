@@ -182,7 +182,7 @@ class TestRefused:
         "changed", [{"bias": "free"}, {"loss": "squared-hinge"}, {"scale": "std"}, {"lanes": 2}]
     )
     def test_other_options(self, stores, state, changed):
-        with pytest.raises(DamageError, match="other options besides C"):
+        with pytest.raises(DamageError, match="other options apart from C"):
             train(stores["svc", "few"], warm_start=state, **changed)
 
     def test_other_data(self, stores, state):

@@ -1,4 +1,4 @@
-"""Everything the solver of one model knows between two reads, besides its row vectors."""
+"""Everything the solver of one model knows between two reads, apart from its row vectors."""
 
 from __future__ import annotations
 

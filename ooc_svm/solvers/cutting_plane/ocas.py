@@ -83,7 +83,7 @@ class RayOracle(CutOracle, Protocol):
 
 @dataclass(slots=True)
 class OcasState:
-    """Everything the solver knows between two reads, besides the scores in the row vectors."""
+    """Everything the solver knows between two reads, apart from the scores in the row vectors."""
 
     # shape (dimension,): the best point and the master problem's newest one
     best: Float64Array

@@ -15,7 +15,7 @@ scores while the data is read:
 * *Queries* (groups of rows that follow one another). The pairs of a query are counted where all of it lies in
   one block. Pairs of rows in different blocks are left out.
 
-Either way an exact cut near the best point, one read late, has to come besides: what is left out would else
+Either way an exact cut near the best point, one read late, has to come as well: what is left out would else
 keep the gap open.
 """
 

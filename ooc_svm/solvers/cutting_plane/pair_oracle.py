@@ -144,7 +144,7 @@ class PairCutOracle(RayScores, NoFreeParameters):
     name: str = "model"  # Prefix of this problem's row vectors
     # Of the line search: how close the objective has to come to its minimum, as a share
     precision: float = 1e-9
-    # Cuts taken in the read that finds the scores of their points, besides one that comes a read late
+    # Cuts taken in the read that finds the scores of their points, in addition to one that comes a read late
     trials: int = 0
     n_bins: int = 0  # Bins of the scores that they are made from, where all rows are one group
     coefficient_type: npt.DTypeLike = np.float64  # Of the coefficients of a cut that are kept for each row

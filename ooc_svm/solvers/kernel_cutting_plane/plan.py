@@ -110,7 +110,7 @@ def _checked_parts(size: DataSize, parts: int) -> int:
 
 
 def _items(size: DataSize, room: Room) -> tuple[MemoryItem, ...]:
-    """What is needed besides the rows of a cut."""
+    """What is needed apart from the rows of a cut."""
     # The longest row is not known before the first read.
     mean = math.ceil(size.n_nonzeros / max(size.n_rows, 1))
     each = gram.buffer_bytes(2 * mean, size.dimension, 8)

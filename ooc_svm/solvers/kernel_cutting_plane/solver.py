@@ -54,7 +54,7 @@ CHECKED = 8  # Cuts whose products a resumed run finds again at a time: each tak
 
 @dataclass(slots=True)
 class KernelCutState:
-    """Everything the solver knows between two reads, besides the row vectors."""
+    """Everything the solver knows between two reads, apart from the row vectors."""
 
     cuts: CutMatrix
     certificate: Certificate = field(default_factory=Certificate)

@@ -132,7 +132,7 @@ def has_residue(model: DualModel, state: SmoState, stopping: Stopping, n_rows: i
 def begin_read(
     model: DualModel, state: SmoState, stopping: Stopping, rounds: Sequence[Round], n_rows: int
 ) -> tuple[Rebuild | None, Foresight | None]:
-    """What a read that begins is to find out besides P: of its rounds either all make steps, or some may.
+    """What a read that begins is to find out, apart from P: of its rounds either all make steps, or some may.
 
     The state stays as it is: a checkpoint may still be written. What changes does so in `read_began`.
     """

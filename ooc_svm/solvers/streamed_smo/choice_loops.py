@@ -103,7 +103,7 @@ def inside_ranges(ids, starts, stops, steps):  # type: ignore[no-untyped-def]
     """
     found, last, near = np.zeros(len(ids), np.bool_), len(starts) - 1, -1
     for i in range(len(ids)):
-        # Most rows have come beside others of their block.
+        # Most rows have come next to others of their block.
         if (near >= 0 and ids[i] < starts[near]) or (near < last and ids[i] >= starts[near + 1]):
             near = np.searchsorted(starts, ids[i], "right") - 1
         k = near

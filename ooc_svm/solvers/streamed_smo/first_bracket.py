@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ooc_svm.solvers.streamed_smo.bracket import Member
 
 N_MODELS = 6
-N_VECTORS = 3  # Row vectors besides those of the models
+N_VECTORS = 3  # Row vectors in addition to those of the models
 
 # The values of epsilon, as multiples of the mean distance of the values from their center. The largest C, as
 # a multiple of 1 over the mean squared norm of a row; the smallest is 1 over the sum of those norms.

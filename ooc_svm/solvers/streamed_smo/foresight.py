@@ -107,7 +107,7 @@ class Foresight:
         elsewhere = float(self.state.gaps[: r + 1].sum()) / share
         if not self._certifies(elsewhere + self._here + self.apart):
             return False
-        # Row vectors still have these rows' multipliers of the read's start, besides their scores.
+        # Row vectors still have these rows' multipliers of the read's start, as well as their scores.
         self._asked, of_read = met, self.rounds[: r + 1]
         held = np.sort(np.concatenate([each.those_inside(self.held) for each in of_read]))
         rows = RowSet(padded([segment for each in of_read for segment in each.rows.segments]))

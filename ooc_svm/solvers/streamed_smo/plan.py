@@ -335,7 +335,7 @@ def _fitting_pairs(size: DataSize, options: TrainOptions, capacity: int, nbytes:
 def _best_capacity(size: DataSize, options: TrainOptions, left: int) -> tuple[int, int]:
     """The largest of the shares worth holding that fits, and the pairs that fit.
 
-    ``left``: bytes besides what else is needed.
+    ``left``: bytes apart from what else is needed.
     """
     nbytes = RESIDENT_PART * max(left, 0)
     together = min(size.n_models, MOST_TOGETHER)
@@ -386,7 +386,7 @@ def _rows_nbytes(
 def _items(
     size: DataSize, options: TrainOptions, room: Room, threads: int, *, solves: bool = True
 ) -> tuple[MemoryItem, ...]:
-    """What is needed besides the resident rows; ``solves``: whether these are solved here."""
+    """What is needed apart from the resident rows; ``solves``: whether these are solved here."""
     lanes = effort_for(size.n_nonzeros, 1.0, options.lanes).lanes
     # No more threads have blocks than there are lanes, but where columns are measured first.
     blocks = (room.blocks_a_thread + 1) * min(threads, lanes)

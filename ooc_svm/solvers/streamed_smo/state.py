@@ -41,7 +41,7 @@ MOSTLY = 0.5
 
 @dataclass(slots=True)
 class SmoState:
-    """Everything the solver knows between two reads, besides the row vectors."""
+    """Everything the solver knows between two reads, apart from the row vectors."""
 
     # shape (n_features,): weights of the multipliers and of the best point, in units of the data
     w: Float64Array
