@@ -30,7 +30,7 @@ def obstacles(now: Penalty, C: float) -> dict[str, str]:
 
 
 def next_penalty(
-    now: Penalty, residual: float, violation: float, value: float, C: float, inexact: bool
+    now: Penalty, C: float, *, residual: float, violation: float, value: float, inexact: bool
 ) -> Penalty | None:
     """The penalty after an update of the multipliers; None: it is too early for one.
 

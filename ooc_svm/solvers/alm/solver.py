@@ -207,10 +207,14 @@ class Alm(AlmValues):
         """Update the multipliers in the next read, and mu, if the gradient is small enough."""
         state, n = self.state, self.space.n_penalized
         left = directions.gradient(state, n)
-        residual = float(left[:n] @ left[:n])
-        violation = float(own[trial_loops.VIOLATION])
-        value = 0.5 * float(state.w[:n] @ state.w[:n]) + float(own[trial_loops.LOSS])
-        renewed = next_penalty(state.penalty, residual, violation, value, self.model.C, self.inexact)
+        renewed = next_penalty(
+            state.penalty,
+            self.model.C,
+            residual=float(left[:n] @ left[:n]),
+            violation=float(own[trial_loops.VIOLATION]),
+            value=0.5 * float(state.w[:n] @ state.w[:n]) + float(own[trial_loops.LOSS]),
+            inexact=self.inexact,
+        )
         if renewed is not None:
             state.penalty, state.renews = renewed, 1
 

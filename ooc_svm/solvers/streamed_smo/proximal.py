@@ -153,23 +153,24 @@ class ProximalSteps:
     solve : Solve
     n_elements : int
         Nonzeros and rows of a sweep.
+    stop, sums, crew
+        Those of `proximal_step`.
     unit : float
         Of residuals, where multipliers have limits.
     by_products : bool
         Whether multipliers have limits and columns are many.
-    stop, sums, crew
-        Those of `proximal_step`.
     """
 
     def __init__(
         self,
         solve: Solve,
         n_elements: int,
-        unit: float,
-        by_products: bool,
         stop: npt.NDArray[np.uint8],
         sums: Float64Array,
         crew: Crew,
+        *,
+        unit: float,
+        by_products: bool,
     ) -> None:
         self._solve, self._sweep, self._unit = solve, n_elements, unit
         self._stop, self._sums, self._crew = stop, sums, crew

@@ -194,7 +194,8 @@ class WorkingSet:
         if not scale > 0.0:
             return None
         by_products = model.has_limits and not is_narrow(len(here.w))
-        return ProximalSteps(here, n_elements, scale, by_products, stop, sums, self._crew)
+        where = here, n_elements, stop, sums, self._crew
+        return ProximalSteps(*where, unit=scale, by_products=by_products)
 
     def bias_step(self, model: DualModel, w: Float64Array, bias: Float64Array, step: float) -> float:
         """The change of b at which the losses' slopes sum up to 0, those of rows elsewhere staying.
