@@ -143,19 +143,27 @@ class _Statistic:
         low, high = self.range
         below, (at_low, inside, at_high) = float(weighed.lanes.sum()), weighed.sums[:3].tolist()
         through = below + at_low
-        total = through + inside + at_high
-        if below >= self.level and below > self.below:
+        total, ends = through + inside + at_high, high == math.inf  # Whether nothing is beyond the range
+        is_before = below >= self.level and below > self.below
+        is_at_low = at_low > 0.0 and (through >= self.level or (total == through and ends))
+        is_inside = inside > 0.0 and (through + inside >= self.level or ends)
+        is_at_high = at_high > 0.0 and total >= self.level
+        if is_before:
             self._miss(self.low, low, self.below)
-        elif at_low > 0.0 and (through >= self.level or (total == through and high == math.inf)):
+        elif is_at_low:
             self._find(low, through, weighed.next_to_low(high))
-        elif inside > 0.0 and (through + inside >= self.level or high == math.inf):
-            if weighed.n_inside <= FEW:
-                self._find_inside(weighed, through)
-            else:
-                self._keep(low, high, through, weighed.n_inside)
-        elif at_high > 0.0 and total >= self.level:
+        elif is_inside and weighed.n_inside > FEW:
+            self._keep(low, high, through, weighed.n_inside)
+        elif is_inside:
+            self._find_inside(weighed, through)
+        elif is_at_high:
             self._find(high, total, None)
-        elif high < math.inf:
+        else:
+            self._look_beyond(high, total)
+
+    def _look_beyond(self, high: float, total: float) -> None:
+        """Go on above a range without the statistic, up to which breakpoints weigh ``total``."""
+        if high < math.inf:
             self._miss(high, self.high if high < self.high else math.inf, total)
         elif total > 0.0:
             # All are below, and weigh less than the level: the last one of them is wanted.
