@@ -32,7 +32,7 @@ from ooc_svm.passes.base import (
 )
 from ooc_svm.passes.crew import Alone, Crew
 from ooc_svm.passes.fuse import fuse, split
-from ooc_svm.passes.together import in_turn, passes_over_data, served_first
+from ooc_svm.passes.together import in_turn, passes_over_data, requests_of, served_first
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.system.memory import peak_memory
 
@@ -142,7 +142,7 @@ class Engine(ABC):
 
     def serve(self, waiting: Sequence[Request | Overlap]) -> list[Any]:
         """Serve what several solvers wait for, and do their work meanwhile; an answer for each."""
-        groups = [each.requests if isinstance(each, Overlap) else (each,) for each in waiting]
+        groups = [requests_of(each) for each in waiting]
         overlaps = [each for each in waiting if isinstance(each, Overlap)]
         once = {each.first: _Once(each.first) for each in overlaps if each.first is not None}
         works = [

@@ -9,9 +9,14 @@ from typing import Any
 from ooc_svm.passes.base import Overlap, Pass, Request, Steps, is_pass
 
 
+def requests_of(request: Request | Overlap) -> tuple[Request, ...]:
+    """The requests of what a generator waits for."""
+    return request.requests if isinstance(request, Overlap) else (request,)
+
+
 def passes_over_data(request: Request | Overlap) -> list[Pass]:
     """The passes of what a generator waits for that need blocks of the matrix."""
-    return [each for each in _requests(request) if is_pass(each) and each.needs_data]
+    return [each for each in requests_of(request) if is_pass(each) and each.needs_data]
 
 
 def served_first(waiting: Mapping[int, Request | Overlap]) -> list[int]:
@@ -42,7 +47,7 @@ def together(generators: Sequence[Steps]) -> Steps:
         answers = yield _joined(requests)
         for number, request in zip(served, requests, strict=True):
             # Answers may be large: each lives no longer than its generator needs it.
-            own = [answers.pop(0) for _ in _requests(request)]
+            own = [answers.pop(0) for _ in requests_of(request)]
             advance(number, own if isinstance(request, Overlap) else own[0])
 
 
@@ -52,7 +57,7 @@ def _joined(waiting: Sequence[Request | Overlap]) -> Overlap:
     stops = [each.stop for each in overlaps if each.stop is not None]
     helps = [each.help for each in overlaps if each.help is not None]
     return Overlap(
-        tuple(request for each in waiting for request in _requests(each)),
+        tuple(request for each in waiting for request in requests_of(each)),
         partial(in_turn, works) if works else None,
         tuple(dict.fromkeys(block for each in overlaps for block in each.prefetch)),
         next((each.first for each in overlaps if each.first is not None), None),
@@ -70,10 +75,6 @@ def in_turn(tasks: Sequence[Callable[[], None]]) -> None:
     """Do tasks one after another."""
     for task in tasks:
         task()
-
-
-def _requests(request: Request | Overlap) -> tuple[Request, ...]:
-    return request.requests if isinstance(request, Overlap) else (request,)
 
 
 def _waits_for_others(request: Request | Overlap) -> bool:
