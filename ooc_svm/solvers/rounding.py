@@ -163,7 +163,9 @@ class Rounding:
         """
         own = self.space.penalized(w)
         g, square = gamma(operations + n_cuts + 2), inner(own, own)
-        planes = g * total * self.products(w) + 0.5 * (g * total * self.norm) ** 2
+        # A product of its own: a power that overflows raises.
+        error = g * total * self.norm
+        planes = g * total * self.products(w) + 0.5 * error * error
         rest = gamma(2 * n_cuts + 4) * (abs(linear) + square) + inner_error(len(w)) * square
         if self.signed:
             rest += g * total * self.weight

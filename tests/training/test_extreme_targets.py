@@ -93,3 +93,37 @@ def test_what_may_help_is_what_the_problem_takes(matrix, options, advice):
     targets = np.sign(noise) if options["problem"].endswith("svc") else noise
     hints = train_quietly(0.01 * matrix, targets, **options).report["hints"]
     assert advice in {hint["code"]: hint["message"] for hint in hints}["useless-model"]
+
+
+FOUR = np.array([[1.0], [2.0], [-1.0], [-3.0]])
+
+
+def ends_or_is_refused(rows, labels, **options):
+    """Whether a run ends with finite values, or says that the data have none."""
+    try:
+        model = train_quietly(rows, labels, **options, max_passes=15)
+    except InputError as error:
+        return "non-finite objective" in str(error)
+    return all(np.isfinite(each["gap"]) for each in model.report["models"])
+
+
+@pytest.mark.parametrize("size", [1e78, 1e120, 1e150, 1e-80, 1e-150])
+def test_nu_of_rows_of_any_size(size):
+    assert ends_or_is_refused(size * FOUR, [1, 1, -1, -1], problem="nu-svc", solver="streamed-smo")
+
+
+@pytest.mark.parametrize(
+    ("weight", "size"),
+    [(1e-100, 1.0), (1e-170, 1.0), (1e-305, 1.0), (1e150, 1.0), (1e200, 1e60), (1e308, 1e-150)],
+)
+def test_nu_of_rows_of_any_weight(weight, size):
+    options = {"problem": "nu-svc", "solver": "streamed-smo", "sample_weight": np.full(4, weight)}
+    assert ends_or_is_refused(size * FOUR, [1, 1, -1, -1], **options)
+
+
+@pytest.mark.parametrize("solver", ["ocas", "cutting-plane"])
+@pytest.mark.parametrize("problem", ["svc", "svr"])
+@pytest.mark.parametrize("C", [1e170, 1e300])
+def test_cuts_of_any_cost(matrix, solver, problem, C):
+    options = {"solver": solver, "problem": problem, "C": C, "bias": "free"}
+    assert ends_or_is_refused(matrix[:N_ROWS], np.sign(matrix[:N_ROWS, 0]), **options)

@@ -223,7 +223,8 @@ class SmoByNu(Prunable):
         if bound is not None:
             raised = certificate.offer_dual(*bound)
         for member in self.members:
-            wanted = TOL_SHARE * tol * abs(certificate.dual) / factor_of(oracle, member) ** 2
+            factor = factor_of(oracle, member)
+            wanted = TOL_SHARE * tol * abs(certificate.dual) / (factor * factor)
             upper = member.solver.certificate.upper
             own = max(wanted / upper, LEAST_TOL) if upper > 0.0 else EARLY_TOL
             member.want(min(own, EARLY_TOL))
@@ -231,7 +232,8 @@ class SmoByNu(Prunable):
 
     def _is_known(self, member: Member) -> bool:
         """Whether a model says of what nu its place is."""
-        certificate, own = member.solver.certificate, factor_of(self.oracle, member) ** 2
+        certificate, factor = member.solver.certificate, factor_of(self.oracle, member)
+        own = factor * factor
         return own * certificate.gap <= KNOWN * max(own * certificate.upper, abs(self.certificate.dual))
 
     def _closer(self, mix: Mix) -> tuple[float, float]:

@@ -23,6 +23,8 @@ N_VECTORS = 3  # Row vectors in addition to those of the models
 EPSILONS = np.array([0.0, 0.1, 0.3, 0.6, 1.2, 3.0])
 LARGEST_C = 100.0
 
+LEAST = float(np.finfo(np.float64).tiny)
+
 
 def place_members(members: Sequence[Member], weight: float) -> Generator[Pass, Any, None]:
     """Give the models their values, and what follows from where the data lies; ``weight``: of all rows."""
@@ -30,7 +32,8 @@ def place_members(members: Sequence[Member], weight: float) -> Generator[Pass, A
     center, unit = yield from place_targets(first.model, first.rows)
     rho, mean = yield from place_rows(replace(first.model, center=center), first.rounds, first.rows)
     if members[0].in_margins:
-        largest = math.log(LARGEST_C * RHO / rho)
+        # Norms or weights may add up to infinity, which the certificate reports.
+        largest = math.log(max(LARGEST_C * RHO / max(rho, LEAST), LEAST))
         places = np.linspace(largest - math.log(LARGEST_C * weight), largest, len(members))
     else:
         places = EPSILONS * unit
@@ -38,4 +41,4 @@ def place_members(members: Sequence[Member], weight: float) -> Generator[Pass, A
         yield from member.move(place)
         state, costs = member.solver.state, member.solver.model.C * weight
         state.center, state.unit, state.mean = center, unit, mean
-        state.rho = max(rho, 1.0 / costs)
+        state.rho = max(rho, 1.0 / costs if costs > 0.0 else math.inf)

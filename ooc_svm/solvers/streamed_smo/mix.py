@@ -174,7 +174,7 @@ class Mix:
                 return None
             b, size = float(state.bias(space)[dual_loops.B]), (n, space.n_features)
             # That of the sum of v, which may be as far from 0, counts twice.
-            rounding += 2.0 * factor**2 * state.rounding.dual(norm / factor, b, size)
+            rounding += 2.0 * (factor * factor) * state.rounding.dual(norm / factor, b, size)
             if not in_margins:
                 linear += tau * part * (state.multipliers.linear + member.place * member.size)
         rounding += gamma(n + FEW) * (oracle.C * oracle.price * (oracle.origin + abs(k)) + abs(linear))
@@ -256,7 +256,8 @@ def price_of(oracle: FreeCutOracle, member: Member) -> float:
 
 def value_of(oracle: FreeCutOracle, member: Member) -> float:
     """D of a model in the units of the nu problem."""
-    return member.solver.certificate.lower * factor_of(oracle, member) ** 2
+    factor = factor_of(oracle, member)
+    return member.solver.certificate.lower * (factor * factor)
 
 
 def limits(oracle: FreeCutOracle, member: Member, upper: float) -> tuple[float, float]:
@@ -302,4 +303,5 @@ def next_to_nothing(oracle: FreeCutOracle, member: Member) -> float:
     square = state.rounding.mean_square
     if len(state.mean):
         square = max(square - member.solver.model.space.inner(state.mean, state.mean), NORM_LEFT * square)
-    return VANISHING * 0.5 * nu_of(oracle) ** 2 * square
+    nu = nu_of(oracle)
+    return VANISHING * 0.5 * (nu * nu) * square
