@@ -12,7 +12,7 @@ from ooc_svm.cli.format import block, count, describe_labels, describe_values, p
 from ooc_svm.cli.options import Label, Layer, Quiet, argument, option
 from ooc_svm.cli.paths import check_data, is_model, refuse_no_model
 from ooc_svm.cli.report import comparison, model_table, probabilities
-from ooc_svm.errors import DamageError, InputError, UsageError, parameter
+from ooc_svm.errors import DamageError, InputError, UsageError, parameter, percent
 from ooc_svm.parameters import COUNT, PATH
 from ooc_svm.system.address import address_of
 from ooc_svm.system.amounts import format_read, format_seconds
@@ -130,15 +130,14 @@ def _describe_features(n_features: int, index_base: int, names: Sequence[str] | 
 
 def describe_store(store: Store) -> str:
     """The facts of a store for people."""
-    cells = max(store.n_rows * store.n_features, 1)
+    share = percent(store.n_nonzeros, store.n_rows * store.n_features)
     a_row = store.n_nonzeros / max(store.n_rows, 1)
-    share = 100 * store.n_nonzeros / cells
     labels = describe_labels(store.labels, store.label_names, store.label_sets)
     lines = [
         ("store", str(store.path)),
         ("rows", f"{store.n_rows:,}"),
         ("features", _describe_features(store.n_features, store.index_base, store.feature_names)),
-        ("nonzeros", f"{store.n_nonzeros:,} ({a_row:.4g} a row, {share:.{2 if share < 99 else 3}g} %)"),
+        ("nonzeros", f"{store.n_nonzeros:,} ({a_row:.4g} a row, {share})"),
         ("values", describe_values(store.value_type)),
         ("labels", labels if store.has_labels else "none"),
     ]

@@ -56,6 +56,14 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
+def percent(part: int, whole: int) -> str:
+    """A share for a message: ``12 %``, and 100 % only where it is all of the whole."""
+    share = 100 * part / max(whole, 1)
+    if part < whole:
+        share = min(share, 99.9)
+    return f"{share:.{2 if share < 99 else 3}g} %"
+
+
 class OocSvmError(Exception):
     """Base of every error this package raises on purpose: one sentence, what to do included."""
 

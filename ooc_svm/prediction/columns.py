@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import RowBlock
 from ooc_svm.data.feature_names import FeatureNames
-from ooc_svm.errors import InputError, UsageError, parameter, shown
+from ooc_svm.errors import InputError, UsageError, parameter, percent, shown
 from ooc_svm.model.model import Model
 from ooc_svm.ops.rows import keep_known, unsigned
 from ooc_svm.parameters import MissingFeatures
@@ -163,7 +163,7 @@ def _missing(own: FeatureNames, places: npt.NDArray[np.uint32], missing: int, wh
     there[places[places < len(own)]] = True
     named = ", ".join(shown(own[j]) for j in np.flatnonzero(~there)[:_SHOWN_NAMES].tolist())
     return (
-        f"{where} lacks {missing:,} of the model's {len(own):,} features ({_percent(missing, len(own))}), "
+        f"{where} lacks {missing:,} of the model's {len(own):,} features ({percent(missing, len(own))}), "
         f"{'such as ' if missing > _SHOWN_NAMES else ''}{named}; add them, or predict and evaluate "
         f"with {parameter('missing_features', 'zero')}, which takes them as 0"
     )
@@ -173,7 +173,7 @@ def _remark(where: str, missing: int, extra: int, n_features: int) -> str | None
     """What a user should know of features that are missing and columns that are no features."""
     parts = []
     if missing:
-        share = _percent(missing, n_features)
+        share = percent(missing, n_features)
         parts.append(
             f"lacks {missing:,} of the model's {n_features:,} features ({share}), which are taken as 0"
         )
@@ -181,7 +181,3 @@ def _remark(where: str, missing: int, extra: int, n_features: int) -> str | None
         plural = "columns that are no features" if extra > 1 else "column that is no feature"
         parts.append(f"has {extra:,} {plural} of the model and {'are' if extra > 1 else 'is'} ignored")
     return f"{where} {', and '.join(parts)}" if parts else None
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / max(whole, 1):.2g} %" if part < whole else "100 %"

@@ -221,11 +221,15 @@ def predict(
 
 def _write(stream: ScoreStream, writer: PredictionWriter, file: BinaryIO) -> Predicted:
     n_rows = 0
-    writer.begin(file)
-    for block in stream:
-        writer.add(block.scores)
-        n_rows += len(block.scores)
-    writer.end()
+    try:
+        writer.begin(file)
+        for block in stream:
+            writer.add(block.scores)
+            n_rows += len(block.scores)
+        writer.end()
+    except BaseException:
+        writer.abandon()
+        raise
     return _predicted(stream, n_rows)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -35,6 +36,9 @@ class PredictionWriter(Protocol):
 
     def end(self) -> None:
         """Write what comes after all rows."""
+
+    def abandon(self) -> None:
+        """After an error: let go of the file, which is still open, without an error of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,9 @@ class Lines:
     def end(self) -> None:
         """See `PredictionWriter`: nothing."""
 
+    def abandon(self) -> None:
+        """See `PredictionWriter`: nothing."""
+
     def _of(self, scores: Float64Array) -> bytes:
         starts: list[bytes] = []
         if self._decision.predicted == LABEL_SETS:
@@ -193,6 +200,7 @@ class ParquetTable:
         types = [kind if len(labels) else pa.float64(), *[pa.float64()] * (len(self._names) - 1)]
         self._schema = pa.schema(list(zip(self._names, types, strict=True)))
         self._waiting: list[Float64Array] = []
+        self._writer: Any = None
 
     def begin(self, file: BinaryIO) -> None:
         """See `PredictionWriter`."""
@@ -208,6 +216,13 @@ class ParquetTable:
         """See `PredictionWriter`."""
         self._write()
         self._writer.close()
+
+    def abandon(self) -> None:
+        """See `PredictionWriter`: a writer that is not closed prints an error when it is collected."""
+        if self._writer is not None:
+            with suppress(Exception):  # the disk may be full
+                self._writer.close()
+            self._writer.is_open = False
 
     def _write(self) -> None:
         if not self._waiting:

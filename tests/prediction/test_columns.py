@@ -174,6 +174,17 @@ def test_a_matrix_of_another_width_is_refused_or_told(data, model):
             assert found.tobytes() == all_scores(each, matrix).tobytes()
 
 
+@pytest.mark.parametrize(
+    ("missing", "of", "share"),
+    [(999, 1000, "99.9 %"), (9999, 10000, "99.9 %"), (987, 1000, "99 %"), (1, 1000, "0.1 %")],
+)
+def test_a_share_is_told_in_plain_digits(missing, of, share):
+    names = [f"gene {j}" for j in range(of)]
+    model = linear_model(np.ones(of), feature_names=names)
+    with pytest.raises(InputError, match=rf"lacks {missing:,} of the model's {of:,} features \({share}\)"):
+        predict(model, np.ones((3, of - missing)), feature_names=names[missing:])
+
+
 def test_text_states_no_width(data, model, tmp_path):
     """Neither does a store that was made from it: its width is that of its largest column."""
     narrow = Data(data.matrix[:, :40], data.labels)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import builtins
 import csv
+import errno
+import gc
+import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ from ooc_svm.cli.app import app
 from ooc_svm.errors import InputError, UsageError
 from ooc_svm.model.file import save_model
 from ooc_svm.model.model import Model
+from ooc_svm.prediction import tables
 from ooc_svm.prediction.predict import predict
 
 N_FEATURES = 12
@@ -142,3 +147,40 @@ def test_the_command_writes_them(named: Model, data: Data, tmp_path: Path) -> No
     head, rows = read(tmp_path / "p.csv")
     assert head == ["label"]
     assert len(rows) == 300
+
+
+class FullDisk(io.BytesIO):
+    """Takes so many bytes, and no more."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def write(self, content: Any) -> int:
+        if self.tell() + memoryview(content).nbytes > self._most:
+            raise OSError(errno.ENOSPC, "no space left")
+        return super().write(content)
+
+
+@pytest.mark.parametrize("most", [0, 4, 100])
+@pytest.mark.parametrize("entries", [1, 1 << 20])
+def test_an_error_while_parquet_is_written_is_the_only_one(
+    data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: int, most: int
+) -> None:
+    unraisable: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    monkeypatch.setattr(tables, "_GROUP_ENTRIES", entries)
+    model, path = linear_model(np.ones(N_FEATURES)), tmp_path / "p.parquet"
+    with monkeypatch.context() as patch:
+        patch.setattr("ooc_svm.prediction.predict.atomic_write", lambda path, write: write(FullDisk(most)))
+        with pytest.raises(OSError, match="no space left"):
+            predict(model, data.matrix, output=path)
+
+    def failing(*arguments: Any) -> None:
+        raise InputError("the next block is damaged")
+
+    monkeypatch.setattr(tables.ParquetTable, "_write", failing)
+    with pytest.raises(InputError, match="the next block is damaged"):
+        predict(model, data.matrix, output=path)
+    gc.collect()
+    assert (unraisable, list(tmp_path.iterdir())) == ([], [])
