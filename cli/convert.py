@@ -205,9 +205,7 @@ def _summary(report: ConvertReport, output: str) -> str:
     if report.columns:
         facts.append(("columns of cells", ", ".join(report.columns)))
     else:
-        facts.append(
-            ("labels", describe_labels(report.labels, report.label_names, report.label_sets) or "none")
-        )
+        facts.append(("labels", describe_labels(report.labels, report.label_names, report.label_sets)))
     if report.blank_lines + report.comment_lines:
         lines = f"{report.blank_lines:,} blank, {report.comment_lines:,} of comment"
         facts.append(("lines without a row", lines))

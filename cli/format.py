@@ -90,7 +90,8 @@ def describe_labels(summary: LabelSummary, names: Sequence[str] | None, sets: bo
     if not all(map(float.is_integer, summary.counts)):  # no classes
         return f"{values}, {count(len(summary.counts), 'different value')}"
     named = (label_name(label, names) for label in summary.counts)
-    return shortened([f"{name}: {rows:,}" for name, rows in zip(named, summary.counts.values(), strict=True)])
+    counted = [f"{name}: {rows:,}" for name, rows in zip(named, summary.counts.values(), strict=True)]
+    return shortened(counted) if counted else "none"
 
 
 def describe_values(value_type: str) -> str:

@@ -59,16 +59,23 @@ def _numbers(text: str, parse: Callable[[str], Any] = _number) -> Any:
     return numbers if len(numbers) > 1 else numbers[0]
 
 
-def _items(texts: list[str]) -> list[str]:
+def _items(name: str, texts: list[str]) -> list[str]:
     """What stands between commas, outside of quotes; of an option given several times, each text whole."""
     if len(texts) != 1:
         return texts
-    return [part.strip() for part in next(csv.reader(texts, skipinitialspace=True), []) or [""]]
+    try:
+        parts = next(csv.reader(texts, skipinitialspace=True), [])
+    except csv.Error:
+        raise UsageError(
+            f"{parameter(name)}: {shown(texts[0])} has a line break outside of double quotes; put the label "
+            "that it is part of in double quotes, or take the line break out"
+        ) from None
+    return [part.strip() for part in parts or [""]]
 
 
 def _labels(texts: list[str]) -> tuple[str, ...]:
     """Labels as they were typed: only the data can tell whether they are numbers or names."""
-    labels = tuple(_items(texts))
+    labels = tuple(_items("positive", texts))
     if not all(labels):
         raise UsageError(
             f"{parameter('positive')}: {shown(','.join(texts))} has an empty label; "
@@ -81,7 +88,7 @@ def _class_weight(texts: list[str]) -> str | dict[str, float | str]:
     if texts == ["balanced"]:
         return "balanced"
     weights: dict[str, float | str] = {}
-    for part in _items(texts):
+    for part in _items("class_weight", texts):
         label, colon, weight = part.rpartition(":")
         label = label.strip()
         if not colon or not label:

@@ -72,7 +72,7 @@ def _bins(path: str, facts: Mapping[str, Any]) -> list[Bin]:
                 for place, part in enumerate((rows, rows * p, rows * share)):
                     known[place] += part
         return [Bin(*ends, n, p / n, hits / n) for ends, (n, p, hits) in sorted(sums.items())]
-    except (LookupError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError, ZeroDivisionError) as error:
         raise InputError(f"the calibration in {path} is malformed; make the report again") from error
 
 

@@ -197,9 +197,11 @@ def _shown(value: Any) -> str:
 def _costs(facts: Mapping[str, Any]) -> str:
     models = facts.get("models")
     listed = (
-        [model.get("C") for model in models if isinstance(model, dict)] if isinstance(models, list) else []
+        [_number(model, "C") for model in models if isinstance(model, dict)]
+        if isinstance(models, list)
+        else []
     )
-    return ", ".join(f"{C:g}" for C in dict.fromkeys(listed) if isinstance(C, int | float))
+    return ", ".join(f"{C:g}" for C in dict.fromkeys(listed) if C is not None)
 
 
 HEAD = ("run", "passes", "read", "time", "to 1e-1", "to 1e-2", "to 1e-3", "gap", "certified")

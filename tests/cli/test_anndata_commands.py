@@ -81,6 +81,14 @@ def test_the_columns_of_cells_are_listed(tmp_path, columns, listed):
     assert f"columns of cells  {listed}" in lines
 
 
+def test_a_column_without_any_label(tmp_path):
+    obs = pd.DataFrame({"label": [np.nan, np.nan]}, index=["c0", "c1"])
+    with warnings.catch_warnings(action="ignore"):
+        anndata.AnnData(sp.csr_matrix(np.eye(2)), obs=obs).write_zarr(tmp_path / "two.zarr")
+    lines = run("info", tmp_path / "two.zarr", "--label", "label").splitlines()
+    assert ["labels", "none"] in [line.split() for line in lines]
+
+
 @pytest.mark.parametrize(
     "options",
     [

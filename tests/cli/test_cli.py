@@ -383,6 +383,8 @@ def test_one_class_is_a_warning_and_then_an_error(tmp_path: Path) -> None:
         (["--class-weight", "1:2,1:3"], "twice"),
         (["--class-weight", "1:x"], "'x'"),
         (["--positive", "1,"], "empty label"),
+        (["--positive", "a\nb"], r"--positive: 'a\nb' has a line break outside of double quotes"),
+        (["--class-weight", "1:2,\r3:4"], r"--class-weight: '1:2,\r3:4' has a line break outside"),
         (["--positive", "yes"], "'yes'"),
         (["--resume"], "checkpoint"),
         (["--max-passes", "0"], "--max-passes must be an integer of at least 1, not 0"),

@@ -215,6 +215,7 @@ class TestReliability:
             {"functions": []},
             {"functions": [{}]},
             {"functions": [{"C": 1, "bins": 3}]},
+            {"functions": [{"C": 1, "bins": ["x"]}]},
             {"functions": [{"C": 1, "bins": [{"low": 0, "high": 1, "rows": 1, "probability": 0.5}]}]},
             {
                 "functions": [

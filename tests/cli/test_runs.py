@@ -171,6 +171,13 @@ def test_what_is_no_report(content: str, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a.json"]
 
 
+@pytest.mark.parametrize("C", ["[1]", "1" + "0" * 400, "{}", "true", '"x"', "-1", "NaN"])
+def test_costs_that_are_no_numbers_are_left_out(C: str, reports: list[Path], tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(course([0.5])).replace('{"C": 1.0}', f'{{"C": {C}}}'))
+    assert [line.split()[0] for line in call(path, reports[0]).splitlines()] == ["run", "a", "first"]
+
+
 def test_targets_are_checked_first(reports: list[Path], tmp_path: Path) -> None:
     missing = tmp_path / "missing.json"
     assert call(missing, code=3) == f"{missing} does not exist; check the path"
