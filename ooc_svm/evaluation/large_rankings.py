@@ -164,8 +164,8 @@ class LargeRanking:
 
     def _pairs_of_equal(self, keys: RowVector) -> int:
         """Pairs of rows with equal keys."""
-        # Sums of products may pass 64 bits: then Python integers do it.
-        exact: type = np.int64 if keys.n_rows < 2**32 else object
+        # Products of two numbers of rows may pass 64 bits: then Python integers do it.
+        exact: type = np.int64 if keys.n_rows <= 2**31 else object
         pairs, one_class = 0, ConstantVector(keys.n_rows, np.int8, 1)
         for ties in sorted_ties(keys, one_class, self._memory_bytes):
             rows: npt.NDArray[Any] = ties.positives.astype(exact)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from ooc_svm.errors import InputError, MemoryBudgetError, UsageError
+from ooc_svm.evaluation import large_rankings
 from ooc_svm.evaluation.large_rankings import LargeRanking, TopRows
 from ooc_svm.evaluation.metrics import METRICS, requested_metrics
 from ooc_svm.evaluation.query_rows import ENTRY_BYTES, QueryRows
@@ -23,6 +24,7 @@ from ooc_svm.evaluation.workspace import Workspace
 from ooc_svm.model.decision import RANKINGS
 from ooc_svm.rowvectors import group_numbers
 from ooc_svm.rowvectors.group_numbers import GroupNumbers
+from ooc_svm.rowvectors.score_ranges import TieRuns
 from ooc_svm.rowvectors.vector import DiskVector, MemoryVector
 from ooc_svm.rowvectors.views import ConstantVector, MappedVector, signs
 
@@ -486,3 +488,11 @@ def test_nothing_is_warned_of():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found_metrics(in_memory([group([1.0], [0.0]), group([1.0, 1.0], [0.0, 0.0])]))
+
+
+@pytest.mark.parametrize("n_rows", [2**31, 2**31 + 1, 2**32 - 1, 2**40])
+def test_pairs_of_a_tie_past_64_bits_stay_exact(n_rows, monkeypatch):
+    ties = TieRuns(np.zeros(1), np.array([n_rows]), np.zeros(1, np.int64))
+    monkeypatch.setattr(large_rankings, "sorted_ties", lambda *arguments: iter([ties]))
+    vector = ConstantVector(n_rows, np.float64, 1.0)
+    assert LargeRanking(vector, vector, 1 << 20)._pairs_of_equal(vector) == n_rows * (n_rows - 1) // 2
