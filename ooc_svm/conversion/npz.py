@@ -75,7 +75,8 @@ class _Stream:
             version = np.lib.format.read_magic(file)
             read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
             self.shape, _, dtype = read[version](file)
-        if dtype.kind not in "biufSU" or len(self.shape) > _MOST_DIMENSIONS:
+        # Text of no length is what a damaged header makes of a type.
+        if dtype.kind not in "biufSU" or not dtype.itemsize or len(self.shape) > _MOST_DIMENSIONS:
             raise InputError(
                 f"{location} has entries of type {dtype} and the shape {self.shape}; save numbers or text"
             )
@@ -113,8 +114,12 @@ class _Archive:
                 f"{self.location} has no {member}, so it holds no sparse matrix of SciPy; save one by "
                 "scipy.sparse.save_npz"
             )
-        with _damage(f"{self.location} ({member})"):
-            return _Stream(self._stack.enter_context(self._zip.open(member)), f"{self.location} ({member})")
+        location = f"{self.location} ({member})"
+        with _damage(location):
+            stream = _Stream(self._stack.enter_context(self._zip.open(member)), location)
+        if len(stream.shape) > 1:
+            raise InputError(f"{location} has the shape {stream.shape}, not of one dimension; {_ADVICE}")
+        return stream
 
     def layout(self) -> Layout:
         """Form and shape of the matrix."""

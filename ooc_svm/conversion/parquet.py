@@ -29,6 +29,7 @@ from ooc_svm.text.reader import TextCounts
 
 _COLUMNS = ("indices", "values", "label")
 _OPTIONAL = ("qid", "weight")
+_LARGEST_QID = 2**63 - 1
 _BATCH_ROWS = 1 << 12
 # Arrow takes some 60 bytes for each entry of the two lists, twice what their rows take.
 _ARROW_COPIES = 2
@@ -164,7 +165,15 @@ class ParquetRows:
             f"{path}: label", self._numbers(batch.column("label"), path, "label"), start - first_row
         )
         extra = {name: self._numbers(batch.column(name), path, name) for name in self._optional}
-        qids = extra["qid"].astype(np.int64) if "qid" in extra else None
+        qids = None
+        if (given := extra.get("qid")) is not None:
+            if (beyond := given > _LARGEST_QID).any():
+                row = int(np.argmax(beyond))
+                raise InputError(
+                    f"{place(row=start - first_row + row)} has the qid {given[row]}, and {_LARGEST_QID} is "
+                    "the largest that is possible; number the groups again"
+                )
+            qids = given.astype(np.int64)
         weights = extra["weight"].astype(np.float64) if "weight" in extra else None
         return LabelledRows(rows, label, qids), weights
 

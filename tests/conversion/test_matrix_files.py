@@ -135,6 +135,39 @@ class TestSciPy:
         labels.write_bytes(labels.read_bytes().replace(b"}", b"{"))
         refused(output, DamageError, r"y.npy cannot be read \(", source, labels_file=labels)
 
+    @pytest.mark.fault
+    @pytest.mark.parametrize("kind", ["S0", "U0"])
+    @pytest.mark.parametrize("name", ["format", "indptr"])
+    def test_types_of_no_length(self, tmp_path, rows, labels, output, kind, name):
+        source = tmp_path / "x.npz"
+        sp.save_npz(source, rows[0])
+        with np.load(source) as found:
+            arrays = dict(found)
+        arrays[name] = np.empty(arrays[name].shape, kind)
+        self.save_with_types(source, arrays, {name: kind})
+        refused(output, InputError, rf"\({name}.npy\) has entries of type", source, labels_file=labels)
+
+    def save_with_types(self, path, arrays, types):
+        """As ``np.savez`` does, with types of no length, which NumPy writes with a length of 1."""
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w") as file:
+                    header = np.lib.format.header_data_from_array_1_0(array)
+                    header["descr"] = types.get(name, header["descr"])
+                    np.lib.format.write_array_header_1_0(file, header)
+                    file.write(array.tobytes())
+
+    @pytest.mark.parametrize("name", ["data", "indices", "indptr", "shape"])
+    def test_arrays_of_two_dimensions(self, tmp_path, rows, labels, output, name):
+        source = tmp_path / "x.npz"
+        sp.save_npz(source, rows[0])
+        with np.load(source) as found:
+            arrays = dict(found)
+        arrays[name] = arrays[name][:, None]
+        np.savez(source, **arrays)
+        message = rf"\({name}.npy\) has the shape \(\d+, 1\), not of one dimension; save the file again"
+        refused(output, InputError, message, source, labels_file=labels)
+
     def test_a_row_that_does_not_fit_the_memory(self, tmp_path, rows, labels, output, monkeypatch):
         matrix = rows[0]
         assert matrix[0].nnz > 2
@@ -261,6 +294,16 @@ class TestParquet:
         message = (
             "a.parquet: label has an integer of 9,007,199,254,740,992 or more, 9007199254740999 in place 87"
         )
+        refused(output, InputError, message, source)
+
+    def test_qids_beyond_those_of_stores(self, tmp_path, table, output):
+        qids = np.zeros(90, np.uint64)
+        source = self.save(tmp_path / "a.parquet", table | {"qid": qids + np.uint64(2**63 - 1)})
+        ooc_svm.convert(source, tmp_path / "largest.zarr")
+        assert set(open_store(tmp_path / "largest.zarr").read_qids(0, 90).tolist()) == {2**63 - 1}
+        qids[7:] = 2**63 + 5
+        source = self.save(tmp_path / "a.parquet", table | {"qid": qids})
+        message = "a.parquet: row 7, from 0, has the qid 9223372036854775813, and 9223372036854775807 is"
         refused(output, InputError, message, source)
 
     def test_columns_that_are_not_there(self, tmp_path, table, output):
