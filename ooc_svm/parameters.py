@@ -452,7 +452,8 @@ def _read_weight(label: Any, weight: Any) -> float:
 
 GAMMA_RULES = ("scale", "auto")
 GAMMA = Kind('float or {"scale", "auto"}', "a positive number, 'scale' or 'auto'", _read_gamma)
-DEGREE = at_least(1, 1000)
+LARGEST_DEGREE = 1000
+DEGREE = at_least(1, LARGEST_DEGREE)
 FINITE = number("a finite number", math.isfinite)
 COSTS = Kind("float or sequence of float", "positive and finite: a number, or several of them", _read_costs)
 LABELS = Kind("label or sequence of labels", "a label or a sequence of labels", _read_labels)

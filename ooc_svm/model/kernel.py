@@ -14,6 +14,7 @@ from ooc_svm.catalog import KERNELS, LINEAR, load
 from ooc_svm.data.blocks import Float64Array, RowBlock
 from ooc_svm.model.linear import Arrays, as_float64, check_arrays, float64_array
 from ooc_svm.ops.kernels import GaussianOfFullRows, for_rows, in_precision
+from ooc_svm.parameters import LARGEST_DEGREE
 
 PRECISIONS = ("float32", "float64")
 
@@ -132,7 +133,10 @@ class KernelFunctions:
         if len(numbers) != len(kind._fields):
             raise ValueError(f"the kernel {kernel} has {len(numbers)} numbers")
         function = kind(
-            *(int(x) if name == "degree" else x for name, x in zip(kind._fields, numbers, strict=True))
+            *(
+                int(x) if name == "degree" and x.is_integer() else x
+                for name, x in zip(kind._fields, numbers, strict=True)
+            )
         )
         ends, ids, values = arrays["vector_ends"], arrays["vector_ids"], arrays.get("vector_values")
         if ends.dtype != np.int64 or ids.dtype != np.int32 or ends.ndim != 1 or ids.ndim != 1:
@@ -155,7 +159,7 @@ def _check_kernel(function: Any) -> None:
     numbers = function._asdict()
     if not all(math.isfinite(number) for number in numbers.values()) or not numbers["gamma"] > 0.0:
         raise ValueError(f"the numbers of the kernel are {numbers}")
-    if "degree" in numbers and not 1 <= numbers["degree"] == int(numbers["degree"]):
+    if "degree" in numbers and not 1 <= numbers["degree"] == int(numbers["degree"]) <= LARGEST_DEGREE:
         raise ValueError(f"the degree of the kernel is {numbers['degree']}")
 
 

@@ -26,6 +26,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+import ooc_svm
 from ooc_svm.errors import DamageError, InputError, MemoryBudgetError, StorageError, UsageError
 from ooc_svm.model import file as model_file
 from ooc_svm.model import linear
@@ -754,3 +755,20 @@ def test_killed_at_any_step_the_file_is_the_old_or_the_new_one(
     assert seen == sorted(seen)
     assert set(seen) == {5, 9}
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("degree", [2.5, 0.0, -1.0, 1001.0, 1e300, np.inf, np.nan])
+def test_a_degree_that_no_option_has_is_damage(tmp_path, degree):
+    rows, labels = np.arange(12.0).reshape(6, 2), [0, 1, 0, 1, 0, 1]
+    save_model(ooc_svm.train(rows, labels, kernel="poly", degree=2), tmp_path / "m")
+    content, arrays = read_arrays(tmp_path / "m", MODEL_FILE)
+    own = dict(arrays)
+    for value in (2.0, degree):
+        numbers = own["kernel_numbers"].copy()
+        numbers[numbers == 2.0] = value
+        with open(tmp_path / "other", "wb") as file:
+            write_arrays(file, MODEL_FILE, content, {**own, "kernel_numbers": numbers})
+        if value == 2.0:
+            assert load_model(tmp_path / "other").functions.function.degree == 2
+    with pytest.raises(DamageError, match=r"damaged model: the (degree|numbers) of the kernel"):
+        load_model(tmp_path / "other")
