@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.limits import INEXACT
-from ooc_svm.errors import InputError, parameter
+from ooc_svm.errors import InputError, UsageError, parameter
 
 MAX_CLASSES = 1000
 
@@ -138,6 +138,11 @@ def _problem(
         weight = np.where(inside, n / (2 * sizes[inside].sum()), n / (2 * sizes[~inside].sum()))
     elif isinstance(class_weight, Mapping):
         weight = np.array([class_weight.get(float(label), 1.0) for label in classes])
+        if not weight.any():
+            raise UsageError(
+                f"{parameter('class_weight')} gives all classes a weight of 0, so that there is nothing to "
+                "train on; give some a weight above 0"
+            )
     negative = None
     if not one_against_rest:  # the only other label; of several -1, or the lowest if -1 is a positive label
         others = classes[~inside]

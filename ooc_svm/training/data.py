@@ -101,6 +101,7 @@ def open_data(
         if data.n_rows == 0:
             raise InputError(f"{data.path} has no rows; there is nothing to train on")
         _require_columns(data, options)
+        _require_weight(data)
         known = LabelSet(data.labels.counts, data.label_names, data.has_qid)
         if data.label_sets:
             known = known.of_sets(str(data.path))
@@ -161,6 +162,7 @@ def _open_matrix(
     )
     if source.n_rows == 0:
         raise InputError("the matrix has no rows; there is nothing to train on")
+    _require_weight(source)
     values, rows = np.unique(source.read_labels(0, source.n_rows), return_counts=True)
     counts = dict(zip(values.tolist(), rows.tolist(), strict=True))
     known = LabelSet(counts, _given(source.label_names, label_names), source.has_qid)
@@ -196,6 +198,16 @@ def _require_columns(store: Store, options: TrainOptions) -> None:
                 f"obs/{name} of {store.path} has no plain {numbers} (nullable ones are none); make it a "
                 f"column of {numbers}, or give it another name"
             )
+
+
+def _require_weight(source: Source) -> None:
+    """InputError if rows have weights, and all are 0; blocks are read up to one with another weight."""
+    if source.has_weight and not any(
+        source.read_weights(span.start, span.stop).any() for span in source.blocks
+    ):
+        raise InputError(
+            "all rows have a weight of 0, so that there is nothing to train on; give some a weight above 0"
+        )
 
 
 def refuse_columns(reason: str, labels: Any, sample_weight: Any, qid: Any) -> None:

@@ -430,7 +430,7 @@ class TestBadInput:
 
     def test_rows_that_all_weigh_nothing(self):
         X, labels = rows_of("two classes")
-        with pytest.raises(InputError, match="have the weight 0; give them others, or leave calibrate out"):
+        with pytest.raises(InputError, match="all rows have a weight of 0, so that there is nothing"):
             train(X, labels, sample_weight=np.zeros(N_ROWS), calibrate="sigmoid")
 
     def test_a_state_of_a_run_is_no_start_for_the_models_of_folds(self, tmp_path):

@@ -43,10 +43,14 @@ def test_equal_targets_among_rows_held_out(matrix):
 
 
 @pytest.mark.parametrize("solver", ["streamed-smo", "ocas", "cutting-plane", "kernel-cutting-plane"])
-def test_rows_that_weigh_nothing(matrix, solver):
+def test_rows_that_weigh_nothing(matrix, solver, monkeypatch):
+    """All data of that kind are refused, but the rest of the rows may be so where some are held out."""
     kernel = {"kernel": "rbf"} if solver.startswith("kernel") else {}
     options = {"solver": solver, "bias": "free", "sample_weight": np.zeros(N_ROWS), **kernel}
     rows, targets = matrix[:N_ROWS], np.arange(float(N_ROWS))
+    with pytest.raises(InputError, match="all rows have a weight of 0, so that there is nothing to train on"):
+        train_quietly(rows, targets, problem="svr", **options)
+    monkeypatch.setattr("ooc_svm.training.data._require_weight", lambda source: None)
     model = train_quietly(rows, targets, problem="svr", **options)
     assert (model.report["converged"], model.report["models"][0]["primal"]) == (True, 0.0)
     for problem, labels in (("nu-svr", targets), ("nu-svc", targets % 2)):

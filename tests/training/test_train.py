@@ -14,9 +14,9 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
-from ooc_svm import train, tune
+from ooc_svm import plan, train, tune
 from ooc_svm.data.matrix import MatrixSource
-from ooc_svm.errors import InputError, Interrupted
+from ooc_svm.errors import InputError, Interrupted, UsageError
 from ooc_svm.model.file import load_model, save_model
 from ooc_svm.options import TrainOptions
 from ooc_svm.store import open_store
@@ -334,11 +334,33 @@ class TestReference:
         path = make_store(tmp_path / "s", store_rows(n_features=1)[0][:, :0], store_rows()[1])
         assert train(path, solver=solver, bias="none").report["models"][0]["primal"] == 300.0
 
-    @pytest.mark.parametrize("solver", SOLVERS)
-    def test_no_weight_at_all(self, rows, solver):
-        model = train(*rows, sample_weight=np.zeros(300), solver=solver)
-        assert (model.weights == 0.0).all()
-        assert model.report["converged"]
+    @pytest.mark.parametrize("problem", ["svc", "nu-svc", "svr", "nu-svr", "ordinal", "roc-area", "ranking"])
+    def test_no_weight_at_all(self, rows, tmp_path, problem):
+        matrix, labels = rows
+        weights, qids = np.zeros(300), np.arange(300) // 10
+        columns = {"qid": qids} if problem == "ranking" else {}
+        message = (
+            r"all rows have a weight of 0, so that there is nothing to train on; give some a weight above 0"
+        )
+        store = make_store(tmp_path / "s", matrix, labels, weights=weights, qids=qids)
+        with pytest.raises(InputError, match=message):
+            train(matrix, labels, problem=problem, sample_weight=weights, **columns)
+        for function in (train, plan):
+            with pytest.raises(InputError, match=message):
+                function(store, problem=problem)
+
+    def test_no_class_with_a_weight(self, rows):
+        message = "class_weight gives all classes a weight of 0, so that there is nothing to train on"
+        for problem in ("svc", "nu-svc"):
+            with pytest.raises(UsageError, match=message):
+                train(*rows, class_weight={1: 0, -1: 0}, problem=problem)
+        assert train(*rows, class_weight={1: 0, -1: 1}).report["converged"]
+
+    def test_nu_of_a_class_without_a_weight(self, rows):
+        message = "all rows of a class have a weight of 0, and nu is at most .*; give rows of it a weight"
+        for options in ({"class_weight": {1: 0}}, {"sample_weight": (rows[1] < 0).astype(float)}):
+            with pytest.raises(InputError, match=message):
+                train(*rows, problem="nu-svc", **options)
 
 
 @pytest.mark.parametrize("bias", ["none", "penalized", "free"])

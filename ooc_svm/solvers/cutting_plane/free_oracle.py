@@ -99,7 +99,13 @@ class FreeCutOracle(RowCutOracle):
             )
         if not self.losses.targets.in_margins:
             return
-        most = 2.0 * min(found.falling, found.rising) / found.weight
+        smaller = min(found.falling, found.rising)
+        if not smaller > 0.0:
+            raise InputError(
+                f"all rows of a class have a weight of 0, and {parameter('nu')} is at most twice the share "
+                "of the smaller class; give rows of it a weight above 0"
+            )
+        most = 2.0 * smaller / found.weight
         if self.nu > most * (1.0 + gamma(4)):
             raise InputError(
                 f"{parameter('nu')} is {self.nu:g}, and of these classes it can be at most {_below(most)}, "
