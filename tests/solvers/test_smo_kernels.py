@@ -21,9 +21,11 @@ from ooc_svm.ops.kernels import Gaussian
 from ooc_svm.passes.columns import Magnitudes
 from ooc_svm.solvers.rounding import gamma
 from ooc_svm.solvers.smo import kernel as kernel_module
+from ooc_svm.solvers.smo import smo_loops
+from ooc_svm.solvers.smo import solver as smo_solver
 from ooc_svm.solvers.smo.examine_pass import SIZE, TOTAL, Examined
 from ooc_svm.solvers.smo.objective import KernelObjective
-from ooc_svm.solvers.smo.rows import HeldRows, Y
+from ooc_svm.solvers.smo.rows import OUTPUT, HeldRows, Y
 from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.system.arrayfile import read_arrays, write_arrays
 from ooc_svm.training import engines
@@ -286,18 +288,26 @@ class TestOddInput:
     def test_the_cache_is_brought_up_to_date(self, rows, monkeypatch):
         """Outputs in memory are those of the support vectors."""
         seen = []
-        arrays_of = kernel_module.KernelSmo._arrays
+        arrays_of, make_consistent = kernel_module.KernelSmo._arrays, kernel_module.KernelSmo._make_consistent
 
-        def compared(self, rows):
-            kernel, arrays = arrays_of(self, rows)
+        def compare(self, rows, outputs):
             held, own = self.state.held, np.arange(len(rows.ids))
             others = HeldRows.joined([held.chosen(~np.isin(held.ids, rows.ids)), rows])
             v = np.stack([others.known[:, Y] * others.multipliers] * 2)
             exact = self._expansion(others.block, others.squares(None), v).scores(rows.block, own)[0]
-            seen.append(np.abs(arrays[9] - exact).max())
+            seen.append(np.abs(outputs - exact).max())
+
+        def before_steps(self, rows):
+            kernel, arrays = arrays_of(self, rows)
+            compare(self, rows, arrays[9])
             return kernel, arrays
 
-        monkeypatch.setattr(kernel_module.KernelSmo, "_arrays", compared)
+        def after_passes(self, rows):
+            make_consistent(self, rows)
+            compare(self, rows, rows.known[:, OUTPUT])
+
+        monkeypatch.setattr(kernel_module.KernelSmo, "_arrays", before_steps)
+        monkeypatch.setattr(kernel_module.KernelSmo, "_make_consistent", after_passes)
         smo(*rows, bias="free", C=5.0, tol=1e-5, **KERNELS[0])
         assert len(seen) > 20
         assert max(seen) < 1e-9
@@ -357,3 +367,17 @@ def test_several_classes(rows):
         assert best * (1 - 1e-6) <= row["primal"]
     assert (model.predict(rows[0]) == labels).mean() > 0.7
     assert bits(smo(*rows)) == bits(smo(*rows))
+
+
+def test_passes_over_a_few_rows_are_made_in_one_call(monkeypatch):
+    """Each was a call of its own, which takes far longer than the pass and was no work of the limit."""
+    made, calls, arrays = [], [], kernel_module.KernelSmo._arrays
+    loop = smo_loops.pass_until_consistent
+    monkeypatch.setattr(kernel_module.KernelSmo, "_arrays", lambda *own: made.append(own) or arrays(*own))
+    monkeypatch.setattr(smo_loops, "pass_until_consistent", lambda *own: calls.append(own) or loop(*own))
+    monkeypatch.setattr(smo_solver, "CALLS", 2)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(20, 2)), np.where(rng.normal(size=20) > 0.0, 1.0, -1.0)
+    report = smo(x, y, kernel="rbf", C=1e5, tol=1e-9, bias="free", max_passes=8).report
+    assert len(made) <= 2 * report["passes"]
+    assert 0 < len(calls) <= report["passes"] * (smo_solver.CALLS + 1)

@@ -16,6 +16,7 @@ from scipy.sparse import csr_array, random_array
 from ooc_svm import plan, train
 from ooc_svm.options import TrainOptions
 from ooc_svm.solvers.base import LONG_ROW, MANY_COLUMNS, FunctionKinds
+from ooc_svm.solvers.smo import smo_loops
 from ooc_svm.solvers.streamed_smo import dual_loops, proximal, proximal_loops, team_loops
 from ooc_svm.solvers.streamed_smo.proximal import MOST_COLUMNS
 from ooc_svm.training import warmup
@@ -240,3 +241,13 @@ def test_all_of_a_proximal_step_is_called(loss, bias, monkeypatch):
     problem = "svr" if loss in VALUES else "svc"
     warmup.warm_up(TrainOptions(problem=problem, loss=loss, bias=bias), "float32", False, print, load=True)
     assert called == {*loops, "newton_direction", "row_gaps"}
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+@pytest.mark.parametrize("bias", ["none", "penalized", "free"])
+def test_passes_between_two_reads_are_called(kernel, bias, monkeypatch):
+    called, loop = [], smo_loops.pass_until_consistent
+    monkeypatch.setattr(smo_loops, "pass_until_consistent", lambda *own: called.append(own) or loop(*own))
+    monkeypatch.setattr(warmup, "_done", set())
+    warmup.warm_up(TrainOptions(solver="smo", kernel=kernel, bias=bias), "float64", False, print, load=True)
+    assert called

@@ -299,3 +299,29 @@ def examine_rows(kernel, rows, run, first, only_free, tol, eps, seed, most_work)
         if not only_free or is_free(alpha, c, i):
             changed += examine(kernel, rows, run, i, tol, eps, seed)
     return changed, len(alpha)
+
+
+@compiled
+def pass_until_consistent(kernel, rows, run, first, changed, tol, eps, seed, most_work, end):  # type: ignore[no-untyped-def]
+    """Pass over the rows at no bound until a pass changes nothing, or all work comes to ``end``.
+
+    The first pass goes on from row ``first``; ``changed`` rows before it have led to progress. Returns how
+    many did in the last pass, and the row to go on with: none is left where the pass is over. In the middle
+    of one it ends where it has gone through ``most_work`` elements.
+    """
+    indptr, indices, values, _, _, _, _, _, alpha, outputs, w, _, _ = rows
+    stop = run[WORK] + most_work
+    while True:
+        if kernel is None and first == 0:
+            # Many small steps leave a residue.
+            for i in range(len(alpha)):
+                outputs[i] = dot(indices, values, w, indptr[i], indptr[i + 1])
+        begin = run[WORK]
+        found, first = examine_rows(kernel, rows, run, first, True, tol, eps, seed, stop - begin)
+        changed += found
+        if first < len(alpha):
+            return changed, first
+        run[WORK] = max(run[WORK], begin + len(alpha))  # All rows were looked at
+        if changed == 0 or run[WORK] >= min(stop, end):
+            return changed, first
+        first, changed = 0, 0

@@ -274,7 +274,7 @@ class Smo(Solver):
         rows = HeldRows.joined([held.chosen(here), *violators])
         n_held = int(here.sum())
         changed: list[int] = []
-        yield Overlap((), lambda: changed.append(self._examine(rows, n_held, only_free=False)))
+        yield Overlap((), lambda: changed.append(self._examine(rows, n_held)))
         self._changed += changed[0]
         brought = np.arange(len(rows.ids)) >= n_held
         yield from self._put(rows, brought & rows.is_ahead, each.rows)
@@ -303,17 +303,28 @@ class Smo(Solver):
         run = self.state.run
         end = run[smo_loops.WORK] + max(CALLS * WORK_A_CALL, WORK_A_READ * self.n_nonzeros)
         deadline = self.stopping.deadline
-        while self._examine(rows, 0, only_free=True) and run[smo_loops.WORK] < end:
-            if deadline is not None and time.monotonic() >= deadline:
+        kernel, arrays = self._arrays(rows)
+        first, changed = 0, 0
+        while True:
+            changed, first = smo_loops.pass_until_consistent(
+                kernel, arrays, run, first, changed, self.state.tol, PROGRESS * self.state.tol,
+                np.uint64(self.seed), WORK_A_CALL, end,
+            )  # fmt: skip
+            is_whole = first == len(rows.ids)
+            late = deadline is not None and time.monotonic() >= deadline
+            if late or (is_whole and (changed == 0 or run[smo_loops.WORK] >= end)):
                 break
+            if is_whole:
+                first, changed = 0, 0
+        rows.known[:, ALPHA], rows.known[:, OUTPUT] = arrays[8], arrays[9]
 
-    def _examine(self, rows: HeldRows, first: int, *, only_free: bool) -> int:
+    def _examine(self, rows: HeldRows, first: int) -> int:
         """One pass over rows in memory from the first one; returns how many have led to progress."""
         state, changed, seed = self.state, 0, np.uint64(self.seed)
         kernel, arrays = self._arrays(rows)
         while first < len(rows.ids):
             found, first = smo_loops.examine_rows(
-                kernel, arrays, state.run, first, only_free, state.tol, PROGRESS * state.tol, seed,
+                kernel, arrays, state.run, first, False, state.tol, PROGRESS * state.tol, seed,
                 WORK_A_CALL,
             )  # fmt: skip
             changed += found
