@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 from sklearn.svm import SVC
 
 import ooc_svm
@@ -173,3 +174,13 @@ def test_no_kernel_value_is_off_by_more_than_the_share_of_its_rows_sizes(precisi
     assert (np.abs(true) <= np.outer(s, s) * (1.0 + 1e-12)).all()
     # A share of the largest value of all would say nothing of the short rows.
     assert np.median(np.outer(s, s)) < 1e-6 * bound.largest_value(kernel, sizes)
+
+
+def test_a_read_without_any_violator_leaves_the_bias():
+    """Rows whose distances are all rounding: the set is empty, and no bias follows from it."""
+    rows = 1e6 + 1e-6 * np.random.default_rng(0).standard_normal((6, 6))
+    t = np.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])
+    options = {"problem": "svr", "kernel": "rbf", "gamma": 0.01, "bias": "free"}
+    report = ooc_svm.train(sparse.csr_matrix(rows), t, max_passes=40, **options).report
+    assert report["stop_reason"] in ("certified", "no-progress", "max-passes")
+    assert np.isfinite(report["models"][0]["bias"])

@@ -114,7 +114,7 @@ class WorkingSet(CopiedRows):
         """The bias in the middle of what these rows allow, if it is free; not finite if all are at bounds."""
         up, down = np.empty((2, self.n_rows))
         set_loops.slopes(model.loss, self.v, self.h, self.targets, self.costs, up, down)
-        return float(0.5 * (up.max() + down.min()))
+        return 0.5 * (float(up.max(initial=-np.inf)) + float(down.min(initial=np.inf)))
 
     def changes(self) -> tuple[Int64Array, RowBlock, Int64Array]:
         """Places of the rows that moved, in the order of their numbers; these rows; their numbers."""
