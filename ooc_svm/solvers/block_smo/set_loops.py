@@ -164,9 +164,9 @@ def _piece(v, d, low, high, eps, damping):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _along(slope, curvature, v, low, high):  # type: ignore[no-untyped-def]
-    """The step of one multiplier that is best between its ends."""
-    return min(max(slope / curvature, low - v), high - v)
+def _within(step, v, low, high):  # type: ignore[no-untyped-def]
+    """A step of a multiplier, no further than to its ends."""
+    return min(max(step, low - v), high - v)
 
 
 @inlined
@@ -192,19 +192,17 @@ def _best_two(product, gains, ends):  # type: ignore[no-untyped-def]
     determinant = curvature * other_curvature - product * product
     first = (other_curvature * slope - product * other_slope) / determinant
     second = (curvature * other_slope - product * slope) / determinant
-    at_first, at_second = (
-        min(max(first, low - v), high - v),
-        min(max(second, other_low - other_v), other_high - other_v),
-    )
+    at_first, at_second = _within(first, v, low, high), _within(second, other_v, other_low, other_high)
     if at_first == first and at_second == second:
         return first, second
     best_first, best_second, best = 0.0, 0.0, 0.0
     if at_first != first:
-        across = _along(other_slope - product * at_first, other_curvature, other_v, other_low, other_high)
+        step = (other_slope - product * at_first) / other_curvature
+        across = _within(step, other_v, other_low, other_high)
         best_first, best_second = at_first, across
         best = _of_two(at_first, across, product, gains)
     if at_second != second:
-        across = _along(slope - product * at_second, curvature, v, low, high)
+        across = _within((slope - product * at_second) / curvature, v, low, high)
         gain = _of_two(across, at_second, product, gains)
         if gain > best:
             best_first, best_second = across, at_second
@@ -248,7 +246,7 @@ def solve_free_sum(K, boxes, v, d, share, most):  # type: ignore[no-untyped-def]
         i = first_largest(gain)
         row, own = K[i], diagonal[i]
         slope, low_i, high_i = _piece(v[i], d[i], low[i], high[i], eps[i], damping[i])
-        alone = _along(slope, own, v[i], low_i, high_i)
+        alone = _within(slope / own, v[i], low_i, high_i)
         for k in range(m):
             value = np.float64(row[k])
             after = d[k] - alone * value

@@ -50,8 +50,7 @@ class WorkingSet(CopiedRows):
         ``margin``. Without them two sets of a few violators take turns: what is consistent with the rows of
         the one is not with those of the other.
         """
-        boxes, (up, down) = self.boxes(model), np.empty((2, self.n_rows))
-        set_loops.slopes(model.loss, self.v, self.h, self.targets, self.costs, up, down)
+        boxes, (up, down) = self.boxes(model), self._slopes(model)
         distance = np.minimum(bias - up, down - bias)
         free = (self.v > boxes[0]) & (self.v < boxes[1]) & (self.v != 0.0) & self.moved
         first = np.flatnonzero(free)[-int(KEPT_SHARE * size) :]
@@ -112,9 +111,14 @@ class WorkingSet(CopiedRows):
 
     def bias(self, model: KernelModel) -> float:
         """The bias in the middle of what these rows allow, if it is free; not finite if all are at bounds."""
-        up, down = np.empty((2, self.n_rows))
-        set_loops.slopes(model.loss, self.v, self.h, self.targets, self.costs, up, down)
+        up, down = self._slopes(model)
         return 0.5 * (float(up.max(initial=-np.inf)) + float(down.min(initial=np.inf)))
+
+    def _slopes(self, model: KernelModel) -> Float64Array:
+        """Slopes of D upwards and downwards, shape (2, rows)."""
+        found = np.empty((2, self.n_rows))
+        set_loops.slopes(model.loss, self.v, self.h, self.targets, self.costs, found[0], found[1])
+        return found
 
     def changes(self) -> tuple[Int64Array, RowBlock, Int64Array]:
         """Places of the rows that moved, in the order of their numbers; these rows; their numbers."""
