@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Request
 from ooc_svm.solvers.space import LinearSpace
+
+# A bound of the optimum and its rounding, where the free parameters of an optimum are no larger than a number
+BoundInBox = Callable[[float], tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +46,9 @@ class NoFreeParameters:
         """Cuts that take no read."""
         return []
 
-    def box(self, upper: float) -> float:
-        """The free parameters of an optimum are no larger, whose value is at most ``upper``."""
-        return 0.0
+    def in_box(self, upper: float, bound: BoundInBox) -> tuple[float, float]:
+        """A bound of the optimum, which is at most ``upper``, and its rounding."""
+        return bound(0.0)
 
     def vanishing(self, tol: float) -> float:
         """See `Certificate.may_vanish`; 0 where P has a lower bound of 0."""

@@ -31,7 +31,7 @@ from ooc_svm.passes.base import WHOLE, Position, Request
 from ooc_svm.passes.columns import Magnitudes, NormedMagnitudes
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.problems.targets import ShiftedTargets
-from ooc_svm.solvers.cutting_plane.cuts import Cuts
+from ooc_svm.solvers.cutting_plane.cuts import BoundInBox, Cuts
 from ooc_svm.solvers.cutting_plane.quantile import weighted_quantiles
 from ooc_svm.solvers.cutting_plane.row_oracle import RowCutOracle, RowSegment
 from ooc_svm.solvers.cutting_plane.row_rules import FreeEnds, LossesAt, TargetPass, ValueAgain
@@ -131,17 +131,29 @@ class FreeCutOracle(RowCutOracle):
         none = np.zeros(self.groups)
         return [self._cut(np.zeros((self.space.n_features, self.groups)), none, none, none)]
 
-    def box(self, upper: float) -> float:
-        """The free parameters of an optimum are no larger, whose value is at most ``upper``.
+    def box(self, upper: float, lower: float = -math.inf) -> float:
+        """The free parameters of an optimum are no larger, whose value is between ``lower`` and ``upper``.
 
         They are order statistics of ``t_i - s_i``, up to the breakpoint, or half the sum or difference of
-        two. ``|w|^2 / 2 <= P`` where no loss is negative; else the multipliers of the rows add up to C nu W.
+        two. ``|w|^2 / 2 <= P`` where no loss is negative. Those of margins by nu grow like w, b and rho: P is
+        ``-|w|^2 / 2`` at the optimum. Also, the multipliers of the rows add up to C nu W.
         """
         norm = self.largest_norm + self.space.penalized_bias
-        weights = math.sqrt(2.0 * max(upper, 0.0))
         if self.nu is not None and self.losses.targets.in_margins:
-            weights = self.C * self.price * norm
+            weights = min(self.C * self.price * norm, math.sqrt(2.0 * max(-lower, 0.0)))
+        else:
+            weights = math.sqrt(2.0 * max(upper, 0.0))
         return 1.01 * (self.reach + 1.0 + norm * weights)
+
+    def in_box(self, upper: float, bound: BoundInBox) -> tuple[float, float]:
+        """A bound of the optimum, with its rounding, in the box that follows from it.
+
+        ``bound``: takes a box that the free parameters of the optimum are in.
+        """
+        box = self.box(upper)
+        value, rounding = bound(box)
+        closer = self.box(upper, value - rounding)
+        return bound(closer) if closer < box else (value, rounding)
 
     def magnitudes(self, position: Position = WHOLE) -> NormedMagnitudes:
         space = self.space

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import numpy.typing as npt
@@ -23,7 +24,7 @@ from ooc_svm.passes.columns import Magnitudes
 from ooc_svm.solvers.base import LinearFunction, Prunable, Sample, does_not_fit
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.bundle import Bundle
-from ooc_svm.solvers.cutting_plane.cuts import Cuts
+from ooc_svm.solvers.cutting_plane.cuts import BoundInBox, Cuts
 from ooc_svm.solvers.rounding import Rounding, inner
 from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.stopping import Stopping
@@ -116,7 +117,7 @@ class CutOracle(Protocol):
 
     def loss_operations(self, rounding: Rounding, t: float = ...) -> float: ...
 
-    def box(self, upper: float) -> float: ...
+    def in_box(self, upper: float, bound: BoundInBox) -> tuple[float, float]: ...
 
     def vanishing(self, tol: float) -> float: ...
 
@@ -233,9 +234,8 @@ class OracleSolver(Prunable):
     def _bound(self, w: Float64Array) -> tuple[float, float]:
         """D of the multipliers of the cuts, whose point is w, and its rounding."""
         operations = self.oracle.cut_operations(self.rounding)
-        box = self.oracle.box(self.certificate.upper)
-        found: tuple[float, float] = self.state.bundle.bound(w, self.rounding, operations, box)
-        return found
+        bound = partial(self.state.bundle.bound, w, self.rounding, operations)
+        return self.oracle.in_box(self.certificate.upper, bound)
 
     def _go_on(self, step: float | None) -> Steps:
         """Before a resumed run goes on: check its state by a read that is not counted.

@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -227,8 +228,13 @@ class KernelCuttingPlane(Solver):
         """
         oracle = self.oracle
         oracle.largest_norm = math.sqrt(self._largest)
+        return oracle.in_box(self.certificate.upper, partial(self._dual_in_box, sums))
+
+    def _dual_in_box(self, sums: Float64Array, box: float) -> tuple[float, float]:
+        """The same where the free parameters of an optimum are no larger than ``box``."""
+        oracle = self.oracle
         square, linear, total, mass, _ = sums.tolist()
-        box, linear = oracle.box(self.certificate.upper), linear - self.losses.kink * mass
+        linear -= self.losses.kink * mass
         value, n = linear - 0.5 * square - box * abs(total), self.n_rows
         if oracle.nu is not None:
             value -= oracle.C * oracle.price * oracle.origin

@@ -129,9 +129,10 @@ def check_again(
     again.dual = (0.0 if oracle.losses.targets.in_margins else linear) - 0.5 * norm * norm
     # The sum of the multipliers is worth the bias: no more than the largest that an optimum may have.
     oracle.largest_norm = float(row_sums[LONGEST])
-    away = oracle.box(upper) * abs(float(found.sums[dual_loops.WAS_TOTAL]))
     priced = gamma(n_rows + FEW) * (oracle.C * oracle.price * (oracle.origin + abs(k)) + abs(linear))
-    again.dual_rounding = rounding.dual(norm, b, (n_rows, len(weights))) + priced + away
+    error = rounding.dual(norm, b, (n_rows, len(weights))) + priced
+    away = abs(float(found.sums[dual_loops.WAS_TOTAL]))
+    again.dual, again.dual_rounding = oracle.in_box(upper, lambda box: (again.dual, error + away * box))
     wanted, few = nu_of(oracle) * oracle.C * oracle.targets.weight, gamma(2.0 * n_rows + FEW)
     if oracle.losses.targets.in_margins:
         again.feasible = size >= wanted * (1.0 - few)
