@@ -70,6 +70,7 @@ class Rounding:
     space: LinearSpace
     columns: Float64Array  # shape (n_features,): in units of the data; times `factor`, it is mass_j
     factor: float
+    constant: float  # The mass of a feature that is 1 in every row
     weight: float  # Sum of a_i, or of the largest terms that do not depend on the scores
     norm: float  # At least the norm of mass, in the solver's coordinates
     nonzeros: int  # Of the longest row
@@ -91,15 +92,16 @@ class Rounding:
         columns = found.columns if space.scale is None else found.columns * space.scale
         constants = math.sqrt(space.penalized_bias + space.n_free) * found.weight
         norm = math.hypot(np.linalg.norm(columns), constants)
-        weight = factor * found.weight * (1.0 if reach is None else max(reach, 1.0))
+        constant = factor * found.weight
+        weight = constant * (1.0 if reach is None else max(reach, 1.0))
         sizes = (found.nonzeros, found.rows, found.chain, reach is not None)
-        return cls(space, found.columns, factor, weight, factor * norm, *sizes)
+        return cls(space, found.columns, factor, constant, weight, factor * norm, *sizes)
 
     @classmethod
     def of_pairs(cls, found: Magnitudes, space: LinearSpace) -> Rounding:
         """Where the mean is taken over pairs of rows: a pair is at most twice the largest row."""
         norm = 2.0 * math.sqrt(found.square) * (1.0 + gamma(found.nonzeros + 4))
-        return cls(space, found.columns, 2.0, 1.0, norm, found.nonzeros, found.rows, found.chain)
+        return cls(space, found.columns, 2.0, 2.0, 1.0, norm, found.nonzeros, found.rows, found.chain)
 
     @property
     def mass(self) -> float:
@@ -111,7 +113,7 @@ class Rounding:
         """``A(w)`` at most: by the columns, or by norms (``mass.|w| <= |mass| |w|``), whichever is less."""
         weights, _ = self.space.to_data(np.abs(w))
         constants = float(np.abs(w[self.space.n_features :]).sum())
-        by_columns = self.factor * float(weights @ self.columns) + constants * self.weight
+        by_columns = self.factor * float(weights @ self.columns) + constants * self.constant
         return min(by_columns, self.norm * math.sqrt(inner(w, w))) * (1.0 + gamma(len(w) + 4))
 
     def scores(self, w: Float64Array) -> float:
@@ -156,7 +158,7 @@ class Rounding:
         The multipliers of a group sum up to C but for ``gamma(m + 2)``, and for as much as rounding hides of
         that. Offsets are sums of what is not negative, unless they are `signed`. The sums of the cuts'
         coordinates of free parameters, which are no larger than ``box`` at the optimum, are off by
-        ``g total weight``.
+        ``g total constant``.
 
         ``linear``: ``sum_k beta_k delta_k``. ``total``: the largest sum of the multipliers of a group.
         ``n_cuts``: m. ``operations``: that a cut was made in.
@@ -169,5 +171,5 @@ class Rounding:
         rest = gamma(2 * n_cuts + 4) * (abs(linear) + square) + inner_error(len(w)) * square
         if self.signed:
             rest += g * total * self.weight
-        rest += 2.0 * self.space.n_free * g * total * self.weight * box
+        rest += 2.0 * self.space.n_free * g * total * self.constant * box
         return planes + g * abs(linear) + rest

@@ -1,4 +1,7 @@
-"""nu-svc has a free bias: a constant added to all columns changes nothing, and not where a run ends."""
+"""Where the rows and the values lie, and how large they are, does not change where a run ends.
+
+nu-svc has a free bias: a constant added to all columns changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -73,6 +76,20 @@ def test_a_column_of_large_values_hides_no_gap(solver, size):
         own = plain_value(rows, y, 0.35, model.weights[0], model.bias[0])
         assert row["primal"] == pytest.approx(own, rel=1e-9)
         assert own <= value + 1e-3 * abs(value)
+
+
+@pytest.mark.parametrize("solver", ["ocas", "cutting-plane"])
+@pytest.mark.parametrize("options", [{"problem": "svr", "bias": "free"}, {"problem": "nu-svr", "nu": 0.4}])
+def test_large_values_hide_no_gap(solver, options):
+    """A free parameter counts in a row as often as the row does, however large its value is."""
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(150, 3)) * [1.0, 100.0, 1e4]
+    values = (1e5 * (rows @ [1.0, 0.01, 1e-4] + rng.normal(size=150))).astype(np.float32)
+    [row] = ooc_svm.train(rows, values, C=1e4, tol=1e-5, solver=solver, **options).report["models"]
+    assert row["relative_gap"] <= 1e-5
+    [exact] = ooc_svm.train(rows, values, C=1e4, tol=1e-6, solver="streamed-smo", **options).report["models"]
+    assert row["dual"] <= exact["primal"] + exact["rounding"] + row["rounding"]
+    assert exact["dual"] <= row["primal"] + exact["rounding"] + row["rounding"]
 
 
 @pytest.mark.parametrize("seed", range(20))

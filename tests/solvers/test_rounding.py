@@ -186,8 +186,8 @@ def test_sums_that_overflow_are_left_to_the_certificate():
 
 def test_products_are_bounded_by_columns_or_by_norms():
     space = LinearSpace(3, np.array([1.0, 2.0, 4.0]), penalized_bias=True)
-    found = Rounding(space, np.array([1.0, 1.0, 1.0]), 2.0, 5.0, 1e9, 3, 10, 10)
+    found = Rounding(space, np.array([1.0, 1.0, 1.0]), 2.0, 5.0, 7.0, 1e9, 3, 10, 10)
     w = np.array([1.0, -1.0, 1.0, -3.0])
     assert found.products(w) == pytest.approx(2.0 * (1 + 2 + 4) + 3 * 5.0)
-    near = Rounding(space, np.array([1.0, 1.0, 1.0]), 2.0, 5.0, 1.0, 3, 10, 10)
+    near = Rounding(space, np.array([1.0, 1.0, 1.0]), 2.0, 5.0, 7.0, 1.0, 3, 10, 10)
     assert near.products(w) == pytest.approx(np.sqrt(12.0))

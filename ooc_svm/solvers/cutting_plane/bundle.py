@@ -174,8 +174,9 @@ class Bundle:
         total = float(self._totals(int(self.group.max(initial=0)) + 1).max(initial=0.0))
         error = rounding.dual(linear, total, self.n_cuts, w, operations + self.combining, box)
         if self.equal:
-            # Sums are C but for rounding, and no loss is larger than this.
-            error += gamma(self.n_cuts + 2) * total * 4.0 * rounding.weight * (1.0 + box)
+            # Sums are C but for rounding, and no loss is larger than this: what a row has without its score,
+            # its score, and each of two free parameters are at most the box.
+            error += gamma(self.n_cuts + 2) * total * 4.0 * rounding.constant * (1.0 + box)
         left = np.abs(self.beta @ self.planes[:, self._n_penalized :]).sum()
         return linear - 0.5 * inner(own, own) - box * float(left), error
 
