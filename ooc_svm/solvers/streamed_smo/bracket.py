@@ -155,13 +155,17 @@ class Member:
         certificate.stop_reason = None
 
     def settle(self) -> Generator[Pass, Any, None]:
-        """Take the feasible multipliers near by for good, b staying where it is, and add up their sizes."""
+        """Take the feasible multipliers near by for good, b staying where it is, and add up their sizes.
+
+        Where D is not above 0 there, the steps to them would undo what has been gained.
+        """
         solver = self.solver
         state, space, multipliers = solver.state, solver.model.space, solver.state.multipliers
         solver.let_go()
-        b = float(state.bias(space)[dual_loops.B])
-        state.settle(solver.model)
-        state.b += b - float(state.bias(space)[dual_loops.B])
+        if solver.certificate.lower > 0.0:
+            b = float(state.bias(space)[dual_loops.B])
+            state.settle(solver.model)
+            state.b += b - float(state.bias(space)[dual_loops.B])
         self.state.size = max(multipliers.linear, 0.0)  # it is a sum of steps, with their rounding
         if self.in_margins:
             return

@@ -42,7 +42,6 @@ from ooc_svm.solvers.streamed_smo.mix import (
     enough_of,
     factor_of,
     limits,
-    next_to_nothing,
     trivial_bound,
 )
 from ooc_svm.solvers.streamed_smo.nu_check import check_again, nu_model, value_at
@@ -52,6 +51,8 @@ from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 EARLY_TOL = 1e-2  # Relative gap wanted of the models as long as the nu problem has none
 TOL_SHARE, LEAST_TOL = 0.2, 1e-15  # Of the gap wanted, in what the models leave; the least wanted of them
 MIX_SHARE = 0.05  # Of the gap wanted, in what the mix costs
+VANISHING = 1e-3  # Of the first bound, times the tolerance: next to nothing, where P tends to 0
+PAST = 1.0  # So much further than where D is foreseen to be next to nothing log C goes at most
 AROUND = 0.2  # How far from a place log C is tried for another nu; epsilon, in units of the values
 KNOWN = 0.3  # Gap up to which a model says of what nu its C or epsilon is: so much of its P, or of D
 
@@ -212,7 +213,8 @@ class SmoByNu(Prunable):
         """What a gap is compared with, where P is 0 or tends to it."""
         oracle, certificate = self.oracle, self.certificate
         certificate.scale = oracle.scale
-        certificate.nothing = self.stopping.tol * next_to_nothing(oracle, self.members[0])
+        if self.members[0].in_margins:
+            certificate.may_vanish(VANISHING * self.stopping.tol)
 
     def _certify(self, mix: Mix) -> bool:
         """D at the mix, and what the models are to leave of the gap; whether the mix has raised D."""
@@ -222,9 +224,11 @@ class SmoByNu(Prunable):
         certificate.offer_dual(trivial_bound(oracle, self.members[0]), 0.0)
         if bound is not None:
             raised = certificate.offer_dual(*bound)
+        # While P may be 0, no share of it is certified.
+        share = tol if certificate.upper < 0.0 or not self.members[0].in_margins else max(tol, EARLY_TOL)
         for member in self.members:
             factor = factor_of(oracle, member)
-            wanted = TOL_SHARE * tol * abs(certificate.dual) / (factor * factor)
+            wanted = TOL_SHARE * share * abs(certificate.dual) / (factor * factor)
             upper = member.solver.certificate.upper
             own = max(wanted / upper, LEAST_TOL) if upper > 0.0 else EARLY_TOL
             member.want(min(own, EARLY_TOL))
@@ -246,11 +250,19 @@ class SmoByNu(Prunable):
         search, nu = self.state.search, enough_of(self.oracle, self.members)
         ends = (first, second), mix.shares
         if (cost := mix.cost) is None:
-            return search.beyond(*ends, nu)
+            return search.beyond(*ends, nu, self._farthest(second))
         # Not much narrower than what the models leave of the gap makes sense.
         wanted = MIX_SHARE * max(self.stopping.tol * abs(self.certificate.dual), self.certificate.gap)
         narrower = math.sqrt(wanted / cost) if cost > 0.0 else 1.0
         return search.between(*ends, mix.mean_share, nu, narrower)
+
+
+    def _farthest(self, place: float) -> float:
+        """How far a model is worth going: as long as P may be 0, D falls like 1 / C^2."""
+        certificate = self.certificate
+        if not (certificate.nothing > 0.0 and certificate.upper >= 0.0):
+            return math.inf
+        return place + PAST + 0.5 * math.log(max(abs(certificate.dual) / certificate.nothing, 1.0))
 
 
 def build_by_nu(

@@ -18,12 +18,11 @@ from ooc_svm.passes.base import Request, RowSet, RowSlice
 from ooc_svm.passes.of_rows import of_rows
 from ooc_svm.passes.rowwise import RowPass
 from ooc_svm.solvers.certificate import Certificate
-from ooc_svm.solvers.cutting_plane.free_oracle import VANISHING, FreeCutOracle
+from ooc_svm.solvers.cutting_plane.free_oracle import FreeCutOracle
 from ooc_svm.solvers.cutting_plane.row_rules import LossesAt
 from ooc_svm.solvers.rounding import FEW, gamma
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.bracket import Member
-from ooc_svm.solvers.streamed_smo.placement import NORM_LEFT
 from ooc_svm.solvers.streamed_smo.sweep import COST, LENGTH, LONGEST
 
 
@@ -264,8 +263,11 @@ def limits(oracle: FreeCutOracle, member: Member, upper: float) -> tuple[float, 
     """Places that the wanted one is between, where P of the nu problem is at most ``upper``.
 
     With its multipliers, D of a model bounds the value of the nu problem with any price in place of its own:
-    they are linear in it. Where that is above ``upper``, the optimum is not.
+    they are linear in it. Where that is above ``upper``, the optimum is not. Multipliers with a D below 0 tell
+    nothing: the bound of a model is that of none then.
     """
+    if member.size > 0.0 and not member.solver.certificate.lower > 0.0:
+        return -math.inf, math.inf
     weight, price = oracle.C * oracle.targets.weight, price_of(oracle, member)
     excess = (share_of(oracle, member) - nu_of(oracle)) * weight
     # Of the nu problem a margin is worth nu, and a tube costs it.
@@ -290,18 +292,3 @@ def trivial_bound(oracle: FreeCutOracle, member: Member) -> float:
         return 0.0
     longest = oracle.C * oracle.price * float(member.solver.state.rounding.rows[LONGEST])
     return -0.5 * longest * longest
-
-
-def next_to_nothing(oracle: FreeCutOracle, member: Member) -> float:
-    """A value of P that is nothing, where P tends to 0: next to that of a mix of rows of mean length.
-
-    The length is that from the mean row, where rows are far from the origin.
-    """
-    if not member.in_margins:
-        return 0.0
-    state = member.solver.state
-    square = state.rounding.mean_square
-    if len(state.mean):
-        square = max(square - member.solver.model.space.inner(state.mean, state.mean), NORM_LEFT * square)
-    nu = nu_of(oracle)
-    return VANISHING * 0.5 * (nu * nu) * square

@@ -61,9 +61,13 @@ class NuSearch:
         return _apart(places, place - part * (place - first), place + part * (second - place))
 
     def beyond(
-        self, places: tuple[float, float], shares: tuple[float, float], nu: float
+        self,
+        places: tuple[float, float],
+        shares: tuple[float, float],
+        nu: float,
+        farthest: float = math.inf,
     ) -> tuple[float, float]:
-        """The next places of two models that nu is not between."""
+        """The next places of two models that nu is not between, none of them above ``farthest``."""
         (first, second), (more, less) = places, shares
         self.misses += 1
         if self.misses == MISSES:
@@ -77,7 +81,7 @@ class NuSearch:
         # Not back behind both of them: there the share may be level.
         low, high = (
             max(self.low, first if more >= nu else -math.inf),
-            min(self.high, second if less < nu else math.inf),
+            min(self.high, second if less < nu else farthest),
         )
         place = min(max(place, low), high)
         return _apart(places, max(place - 0.5 * width, low), min(place + 0.5 * width, high))
