@@ -256,7 +256,6 @@ class SmoByNu(Prunable):
         narrower = math.sqrt(wanted / cost) if cost > 0.0 else 1.0
         return search.between(*ends, mix.mean_share, nu, narrower)
 
-
     def _farthest(self, place: float) -> float:
         """How far a model is worth going: as long as P may be 0, D falls like 1 / C^2."""
         certificate = self.certificate

@@ -263,8 +263,8 @@ def limits(oracle: FreeCutOracle, member: Member, upper: float) -> tuple[float, 
     """Places that the wanted one is between, where P of the nu problem is at most ``upper``.
 
     With its multipliers, D of a model bounds the value of the nu problem with any price in place of its own:
-    they are linear in it. Where that is above ``upper``, the optimum is not. Multipliers with a D below 0 tell
-    nothing: the bound of a model is that of none then.
+    they are linear in it. Where that is above ``upper``, the optimum is not. If D of its multipliers is
+    not above 0, the bound of a model is that of none, and tells nothing.
     """
     if member.size > 0.0 and not member.solver.certificate.lower > 0.0:
         return -math.inf, math.inf
