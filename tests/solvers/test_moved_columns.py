@@ -95,6 +95,22 @@ def test_a_search_that_goes_past_its_place_comes_back(size, reads):
     assert model.score(rows, y) > 0.85
 
 
+@pytest.mark.parametrize(
+    ("solver", "size"), [("ocas", 1e6), ("ocas", 1e7), ("cutting-plane", 1e6), ("streamed-smo", 1e4)]
+)
+def test_a_column_of_noise_hides_no_optimum(solver, size):
+    """The first bound follows from the largest column; next to that, an optimum may be nothing."""
+    rng = np.random.default_rng(3)
+    y = np.resize([1.0, -1.0], 120)
+    rows = rng.normal(size=(120, 3)) + 2.0 * y[:, None]
+    rows[:, 0] = size * rng.normal(size=120)
+    model = ooc_svm.train(rows, y, **NU, nu=0.3, solver=solver)
+    [row] = model.report["models"]
+    assert row["relative_gap"] <= NU["tol"]
+    assert row["primal"] < -0.1
+    assert model.score(rows, y) > 0.95
+
+
 @pytest.mark.parametrize("solver", ["ocas", "streamed-smo"])
 @pytest.mark.parametrize("seed", range(12))
 def test_solvers_agree_on_whether_there_is_a_point_below_0(solver, seed):

@@ -298,7 +298,7 @@ class FreeCutOracle(RowCutOracle):
         return self.targets.weight * UNIT * abs(self.score_offset(w)) if self.center else 0.0
 
 
-VANISHING = 1e-8  # Of what an optimum can be, a share that is nothing
+VANISHING = 1e-12  # Of what an optimum can be, a share that is nothing
 
 
 def _middle(ends: tuple[float, float]) -> float:

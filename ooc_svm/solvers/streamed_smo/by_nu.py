@@ -51,7 +51,7 @@ from ooc_svm.solvers.streamed_smo.solver import StreamedSmo
 EARLY_TOL = 1e-2  # Relative gap wanted of the models as long as the nu problem has none
 TOL_SHARE, LEAST_TOL = 0.2, 1e-15  # Of the gap wanted, in what the models leave; the least wanted of them
 MIX_SHARE = 0.05  # Of the gap wanted, in what the mix costs
-VANISHING = 1e-3  # Of the first bound, times the tolerance: next to nothing, where P tends to 0
+VANISHING = 1e-5  # Of the first bound, times the tolerance: next to nothing, where P tends to 0
 PAST = 1.0  # So much further than where D is foreseen to be next to nothing log C goes at most
 AROUND = 0.2  # How far from a place log C is tried for another nu; epsilon, in units of the values
 KNOWN = 0.3  # Gap up to which a model says of what nu its C or epsilon is: so much of its P, or of D
