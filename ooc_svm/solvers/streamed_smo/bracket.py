@@ -126,6 +126,11 @@ class Member:
         """Whether it is a classification."""
         return self.solver.model.targets.in_margins
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether D of a classification is not above 0: its bound is that of no multipliers, not of these."""
+        return self.in_margins and not self.solver.certificate.lower > 0.0
+
     def take(self, state: MemberState) -> None:
         """Go on from a state that is another one's so far."""
         self.state, self.solver.state = state, state.smo
@@ -157,12 +162,12 @@ class Member:
     def settle(self) -> Generator[Pass, Any, None]:
         """Take the feasible multipliers near by for good, b staying where it is, and add up their sizes.
 
-        Where D is not above 0 there, the steps to them would undo what has been gained.
+        Where D of a classification is not above 0 there, the steps to them would undo what has been gained.
         """
         solver = self.solver
         state, space, multipliers = solver.state, solver.model.space, solver.state.multipliers
         solver.let_go()
-        if solver.certificate.lower > 0.0:
+        if not self.is_lost:
             b = float(state.bias(space)[dual_loops.B])
             state.settle(solver.model)
             state.b += b - float(state.bias(space)[dual_loops.B])

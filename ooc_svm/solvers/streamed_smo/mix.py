@@ -263,10 +263,10 @@ def limits(oracle: FreeCutOracle, member: Member, upper: float) -> tuple[float, 
     """Places that the wanted one is between, where P of the nu problem is at most ``upper``.
 
     With its multipliers, D of a model bounds the value of the nu problem with any price in place of its own:
-    they are linear in it. Where that is above ``upper``, the optimum is not. If D of its multipliers is
-    not above 0, the bound of a model is that of none, and tells nothing.
+    they are linear in it. Where that is above ``upper``, the optimum is not. The bound of a model
+    that is lost tells nothing of its multipliers.
     """
-    if member.size > 0.0 and not member.solver.certificate.lower > 0.0:
+    if member.is_lost and member.size > 0.0:
         return -math.inf, math.inf
     weight, price = oracle.C * oracle.targets.weight, price_of(oracle, member)
     excess = (share_of(oracle, member) - nu_of(oracle)) * weight
