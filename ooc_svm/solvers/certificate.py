@@ -43,9 +43,8 @@ class Certificate:
     # What rounding can have changed in the two values at most
     primal_rounding: float = 0.0
     dual_rounding: float = 0.0
-    # A gap that counts as none to an optimum of 0; 0 where P has a lower bound of 0
-    nothing: float = field(default=0.0, metadata={"saved": False})
-    # The same as a share of the first lower bound: the optimum is no further from 0
+    # Of the first lower bound, the share that counts as none to an optimum of 0, where P may tend to 0 from
+    # below; 0 where P has a lower bound of 0
     vanishing: float = field(default=0.0, metadata={"saved": False})
     # What the losses amount to where all scores are 0, at least; 0 as long as the solver does not say
     scale: float = field(default=0.0, metadata={"saved": False})
@@ -77,6 +76,11 @@ class Certificate:
         return self.primal_rounding + self.dual_rounding
 
     @property
+    def nothing(self) -> float:
+        """A gap that counts as none to an optimum of 0, which is no further from 0 than the first bound."""
+        return self.vanishing * abs(self.history[0][2]) if self.history else 0.0
+
+    @property
     def absolute(self) -> bool:
         """Whether P is 0 within its rounding, and no further from D than rounding is: no share of P tells.
 
@@ -90,12 +94,6 @@ class Certificate:
         if self.rounding > NOTHING * self.scale:
             return False
         return abs(self.primal) <= self.primal_rounding and self.primal - self.dual <= self.rounding
-
-    def may_vanish(self, share: float) -> None:
-        """P may tend to 0 from below: a gap of that share of the first lower bound is next to nothing."""
-        self.vanishing = share
-        if self.history:
-            self.nothing = share * abs(self.history[0][2])
 
     def offer_primal(self, value: float, rounding: float) -> bool:
         """Keep a value of P if its upper end is the smallest so far; returns whether it is kept."""
@@ -131,8 +129,6 @@ class Certificate:
             raise self._contradiction()
         self.passes += 1
         self.history.append((self.passes, self.upper, self.lower))
-        if self.vanishing:
-            self.may_vanish(self.vanishing)
         self.stop_reason = self._reason(stopping)
         if self.stop_reason is None and self.stalled and not moves:
             self.stop_reason = STALLED

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from ooc_svm.solvers.certificate import Certificate
@@ -20,7 +22,8 @@ from ooc_svm.solvers.stopping import CERTIFIED, Stopping
     ],
 )
 def test_the_gap_is_a_share_of_the_larger_one(primal, dual, nothing, share, ends, absolute):
-    found = Certificate(nothing=nothing)
+    found = Certificate(vanishing=nothing, passes=1, history=[(1, math.inf, -1.0)])
+    assert found.nothing == nothing
     found.offer_primal(primal, 0.0)
     found.offer_dual(dual, 0.0)
     assert found.relative_gap == pytest.approx(share, rel=1e-2)

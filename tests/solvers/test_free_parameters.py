@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.problems_data import MatrixSource, cut_rows
+from helpers.problems_data import MatrixSource, cut_rows, nu_svc_loss
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -70,7 +70,7 @@ def plain_value(name, y, w, b, weights=None):
     elif name == "svr":
         loss = C * (omega * np.maximum(0, np.abs(y - s) - 0.2)).sum()
     elif name == "nu-svc":
-        loss = min((omega * np.maximum(0, rho - y * s)).sum() / total - 0.6 * rho for rho in [0, *(y * s)])
+        loss = nu_svc_loss(y * s, 0.6, omega)
     else:
         r = np.abs(y - s)
         loss = min(C * (0.4 * total * e + (omega * np.maximum(0, r - e)).sum()) for e in [0, *r])

@@ -9,6 +9,7 @@ import warnings
 
 import numpy as np
 import pytest
+from helpers.problems_data import nu_svc_loss
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import NuSVC
 
@@ -46,12 +47,6 @@ def test_moved_rows_have_the_same_optimum(solver, shift):
     assert model.score(rows + shift, y) > 0.8
 
 
-def plain_value(rows, y, nu, w, b):
-    """P at w and b with the best margin, from its definition."""
-    margins = y * (rows @ w + b)
-    return 0.5 * w @ w + min(np.maximum(0.0, rho - margins).mean() - nu * rho for rho in [0.0, *margins])
-
-
 @pytest.mark.parametrize(
     ("solver", "size"),
     [
@@ -73,10 +68,12 @@ def test_a_column_of_large_values_hides_no_gap(solver, size):
         warnings.simplefilter("ignore", ConvergenceWarning)
         peer = NuSVC(kernel="linear", nu=0.35, max_iter=10**5).fit(rows, y)
     share = 0.35 / np.abs(peer.dual_coef_).sum()
-    value = plain_value(rows, y, 0.35, peer.coef_[0] * share, peer.intercept_[0] * share)
+    w, b = peer.coef_[0] * share, peer.intercept_[0] * share
+    value = 0.5 * w @ w + nu_svc_loss(y * (rows @ w + b), 0.35)
     assert row["dual"] <= value + row["rounding"]
     if not kernel:
-        own = plain_value(rows, y, 0.35, model.weights[0], model.bias[0])
+        w, b = model.weights[0], model.bias[0]
+        own = 0.5 * w @ w + nu_svc_loss(y * (rows @ w + b), 0.35)
         assert row["primal"] == pytest.approx(own, rel=1e-9)
         assert own <= value + 1e-3 * abs(value)
 

@@ -51,7 +51,7 @@ class NoFreeParameters:
         return bound(0.0)
 
     def vanishing(self, tol: float) -> float:
-        """See `Certificate.may_vanish`; 0 where P has a lower bound of 0."""
+        """See `Certificate.vanishing`; 0 where P has a lower bound of 0."""
         return 0.0
 
     def solution(self, w: Float64Array) -> tuple[Float64Array, float]:

@@ -38,6 +38,7 @@ from ooc_svm.solvers.cutting_plane.row_rules import FreeEnds, LossesAt, TargetPa
 from ooc_svm.solvers.rounding import UNIT, Rounding, gamma
 
 FIRST_THETAS = (0.0, 0.5, 1.0)  # Where the first cuts are taken, between a bias too small and one too large
+VANISHING = 1e-12  # Of the first bound, times the tolerance: next to nothing, where P tends to 0
 EDGE = 1e-9  # A row so close to a breakpoint is on it, as a share of the sizes of its residual
 
 
@@ -164,13 +165,13 @@ class FreeCutOracle(RowCutOracle):
         reach = self.reach + (0.0 if self.nu is None else 2.0)
         return Rounding.of_rows(found, self.space, self.losses.targets.largest_weight, reach)
 
-    def vanishing(self, tol: float) -> float:
-        """See `Certificate.may_vanish`.
+    def vanishing(self, tol: float, share: float = VANISHING) -> float:
+        """See `Certificate.vanishing`.
 
         The first bound is ``|w|^2 / 2`` of the mean rows of the two classes, or so. It does not depend on
         where the rows are, as the multipliers of both classes have the same sum.
         """
-        return VANISHING * tol if self.equal and self.losses.targets.in_margins else 0.0
+        return share * tol if self.equal and self.losses.targets.in_margins else 0.0
 
     def _value_rule(self, w: Float64Array, step: float | None) -> ValueAgain:
         return ValueAgain(self.losses, step, self._pair(w))
@@ -296,9 +297,6 @@ class FreeCutOracle(RowCutOracle):
     def solution_error(self, w: Float64Array) -> float:
         # The sum of b and the center is rounded, and no loss is steeper than its row weighs.
         return self.targets.weight * UNIT * abs(self.score_offset(w)) if self.center else 0.0
-
-
-VANISHING = 1e-12  # Of what an optimum can be, a share that is nothing
 
 
 def _middle(ends: tuple[float, float]) -> float:

@@ -196,7 +196,7 @@ class OracleSolver(Prunable):
                 answer, found = yield Overlap((request, self.oracle.magnitudes(request.position)))
                 self._rounding = self.oracle.rounding(found)
                 self.certificate.scale = self.oracle.C * (self._rounding.weight + self.oracle.center_losses)
-                self.certificate.may_vanish(self.oracle.vanishing(self.stopping.tol))
+                self.certificate.vanishing = self.oracle.vanishing(self.stopping.tol)
             else:
                 answer = yield request
 

@@ -341,7 +341,7 @@ class KernelCuttingPlane(Solver):
     def _know(self, found: Magnitudes) -> None:
         """Know the sizes of the rows."""
         self.state.square, self.state.nonzeros = found.square, float(found.nonzeros)
-        self.certificate.may_vanish(self.oracle.vanishing(self.stopping.tol))
+        self.certificate.vanishing = self.oracle.vanishing(self.stopping.tol)
 
     def _make_room(self) -> Steps:
         """Drop the cuts without a multiplier; if there are none, combine all of them."""

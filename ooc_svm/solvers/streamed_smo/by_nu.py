@@ -213,8 +213,7 @@ class SmoByNu(Prunable):
         """What a gap is compared with, where P is 0 or tends to it."""
         oracle, certificate = self.oracle, self.certificate
         certificate.scale = oracle.scale
-        if self.members[0].in_margins:
-            certificate.may_vanish(VANISHING * self.stopping.tol)
+        certificate.vanishing = oracle.vanishing(self.stopping.tol, VANISHING)
 
     def _certify(self, mix: Mix) -> bool:
         """D at the mix, and what the models are to leave of the gap; whether the mix has raised D."""
