@@ -84,7 +84,7 @@ class Rows:
         )  # fmt: skip
         n_elements, flag = len(self.csr[1]) + self.n, np.full(1, stop, np.uint8)
         of_step = mu, wanted, n_elements, most, flag, sums, crew or Alone()
-        longer, self.gap = proximal.proximal_step(solve, *of_step)
+        longer, self.gap, self.is_found = proximal.proximal_step(solve, *of_step)
         return sums, longer
 
     def row_gaps(self) -> float:

@@ -7,7 +7,7 @@ import pytest
 from helpers.proximal_data import KINDS, Rows
 
 from ooc_svm.ops.rows import add_product
-from ooc_svm.solvers.streamed_smo import newton_loops, proximal_loops
+from ooc_svm.solvers.streamed_smo import dense_system, newton_loops, proximal_loops
 
 NOTHING = np.zeros(1, np.uint8)
 
@@ -20,8 +20,8 @@ def dense(rows: Rows, slopes, gradient):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-@pytest.mark.parametrize("way", ["system", "products"])
-def test_a_direction_solves_the_system(kind, way):
+@pytest.mark.parametrize("way", ["system", "products", "dense"])
+def test_a_direction_solves_the_system(kind, way, monkeypatch):
     rows = Rows("hinge", **kind)
     rng = np.random.default_rng(5)
     slopes = np.where(rng.random(rows.n) < 0.5, rng.uniform(0.5, 2.0, rows.n), 0.0)
@@ -36,6 +36,12 @@ def test_a_direction_solves_the_system(kind, way):
         args = gradient[:-1], gradient[-1], direction
         bias = newton_loops.by_system(products, *own, *args)
         assert np.array_equal(products, before)
+        left = 1e-9
+    elif way == "dense":
+        monkeypatch.setattr(dense_system, "ROWS", 7)
+        free = np.flatnonzero(slopes)
+        args = slopes[free], gradient[:-1], gradient[-1], NOTHING, direction
+        bias = dense_system.dense_direction(rows.csr, rows.places[free], *own, *args)
         left = 1e-9
     else:
         free = np.flatnonzero(slopes)

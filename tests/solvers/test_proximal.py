@@ -12,23 +12,32 @@ from ooc_svm.solvers.streamed_smo import dual_loops, proximal
 LOSSES = ["hinge", "squared-hinge", "lp", "logistic", "epsilon-insensitive", "squared-epsilon-insensitive"]
 
 
+WAYS = ["system", "products", "dense"]
+
+
 def with_constants(monkeypatch, **constants) -> None:
     for name, value in constants.items():
         monkeypatch.setattr(proximal, name, value)
 
 
-@pytest.fixture(params=["system", "products"])
+def take_way(monkeypatch, way: str) -> None:
+    """Let directions be found by a system, by products, or by a dense system after one product."""
+    with_constants(monkeypatch, MOST_DIRECT=256 if way == "system" else 0)
+    each = {"products": np.inf, "dense": 1.0}.get(way, 0.0)
+    with_constants(monkeypatch, system_cost=lambda n_columns: (1.0, each, each))
+
+
+@pytest.fixture(params=WAYS)
 def way(request, monkeypatch):
     """How directions are found."""
-    if request.param == "products":
-        with_constants(monkeypatch, MOST_DIRECT=0)
+    take_way(monkeypatch, request.param)
 
 
-@pytest.fixture(params=["system", "products"])
+@pytest.fixture(params=WAYS)
 def exact(request, monkeypatch):
     """Likewise, and Newton's method goes on until rounding ends it."""
-    most = 0 if request.param == "products" else 256
-    with_constants(monkeypatch, MOST_DIRECT=most, LEFT=1e-12, MOST_STEPS=100)
+    take_way(monkeypatch, request.param)
+    with_constants(monkeypatch, LEFT=1e-12, MOST_STEPS=100)
 
 
 @pytest.mark.parametrize(
@@ -89,15 +98,17 @@ def steps(rows: Rows, v, r):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_both_ways_find_the_same(loss, monkeypatch):
+def test_all_ways_find_the_same(loss, monkeypatch):
     found = []
-    for most in (256, 0):
-        with_constants(monkeypatch, MOST_DIRECT=most, LEFT=1e-12, MOST_STEPS=100)
+    for way in WAYS:
+        take_way(monkeypatch, way)
+        with_constants(monkeypatch, LEFT=1e-12, MOST_STEPS=100)
         rows = Rows(loss, rho=1.0, scaled=True)
         rows.sweeps(2)
         rows.step()
         found.append(rows.dual)
-    assert found[0] == pytest.approx(found[1], rel=1e-6, abs=1e-6)
+    for other in found[1:]:
+        assert other == pytest.approx(found[0], rel=1e-6, abs=1e-6)
 
 
 def test_what_is_stopped_changes_nothing(way):

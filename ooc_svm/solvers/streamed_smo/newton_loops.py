@@ -175,25 +175,34 @@ def _find_free(indptr, places, slopes, free):  # type: ignore[no-untyped-def]
 @compiled
 def newton_direction(  # type: ignore[no-untyped-def]
     indptr, indices, values, places, scale2, mean, root, slopes, free, gradient, gradient_b, products,
-    diagonal, weights, budget, stop, direction
+    diagonal, weights, budget, system_cost, stop, direction
 ):  # fmt: skip
     """Newton's direction; its bias' part, and how many rows and elements were looked at for it.
+
+    Then how many rows are free, and the elements that a dense system is worth, if products have taken as long
+    as that would and found no direction; else 0.
 
     ``slopes`` (float64), ``free`` (int64), of shape (m,): s, and room for the numbers of the free rows.
     ``products``: those of the free rows, see `by_system`; or else ``diagonal``, shape (d,): that of F'
         without the identity and the mean, ``weights`` being the sum of the slopes. The other is empty.
     ``budget``: nonzeros and rows after which no further product is begun.
+    ``system_cost``: see `ooc_svm.solvers.streamed_smo.dense_system.system_cost`.
     """
     if len(products) > 0:
-        return by_system(products, scale2, mean, root, gradient, gradient_b, direction), 0, 0
+        return by_system(products, scale2, mean, root, gradient, gradient_b, direction), 0, 0, 0, 0.0
     n_free, elements = _find_free(indptr, places, slopes, free)
     conditioner = np.empty(len(diagonal))
     for j in range(len(diagonal)):
         square = 0.0 if mean is None else mean[j] * mean[j] / (1.0 if scale2 is None else scale2[j])
         conditioner[j] = max(1.0 + diagonal[j] + weights * square, 1.0)
-    most = min(budget // (elements + n_free + 1) + 1, MOST_PRODUCTS)
+    each = elements + n_free + 1
+    most = min(budget // each + 1, MOST_PRODUCTS)
+    once, each_row, each_element = system_cost
+    worth = once + each_row * n_free + each_element * elements
+    allowed = int(min(worth / each, np.float64(most)))
     own_b, n_products = by_products(
         indptr, indices, values, places, scale2, mean, root, n_free, free, slopes, gradient, gradient_b,
-        conditioner, 1.0 + root * root * weights, most, stop, direction,
+        conditioner, 1.0 + root * root * weights, allowed, stop, direction,
     )  # fmt: skip
-    return own_b, n_products * n_free, n_products * elements
+    worth = worth if n_products == allowed < most else 0.0
+    return own_b, n_products * n_free, n_products * elements, n_free, worth

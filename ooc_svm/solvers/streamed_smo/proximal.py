@@ -12,7 +12,8 @@ where the gradient of a convex function is 0,
 
 with the slopes s_i of v'_i in its residual. F is piecewise linear or smooth: Newton's steps, each to the
 lowest point along its line, are few and end exactly. With few columns their directions come from F' itself,
-else from the conjugate gradient method. Rows at a bound have no slope, so that both look at free ones alone.
+else from the conjugate gradient method, or a dense system where that takes longer. Rows at a bound have no
+slope, so that these ways look at free ones alone.
 
 The rows are worked on in pieces, by as many threads as there are; each piece has sums of its own, which are
 added in the order of the pieces. So bits follow from the pieces, and these from the number of the elements.
@@ -36,6 +37,7 @@ import numpy.typing as npt
 from ooc_svm.data.blocks import Float64Array, Values
 from ooc_svm.passes.crew import Alone, Crew
 from ooc_svm.solvers.streamed_smo import dual_loops, proximal_loops
+from ooc_svm.solvers.streamed_smo.dense_system import dense_direction, system_cost
 from ooc_svm.solvers.streamed_smo.dual import looked_at
 from ooc_svm.solvers.streamed_smo.newton_loops import inner, newton_direction
 
@@ -50,13 +52,15 @@ LEFT_ALONG, MOST_TRIED = 0.1, 20
 # A slope of D that is less than this share of its terms may be rounding.
 ROUNDING = 1e-9
 
-NOT_TAKEN = 0.0, math.inf  # What `proximal_step` returns of a step to nowhere
+NOT_TAKEN = 0.0, math.inf  # Of a step to nowhere, what `_Step.take` returns
 
 # Steps hold multipliers less firmly each time: at first, and by a factor. Where multipliers have limits and
 # columns are many, the less firmly that is, the more products a step takes (the second numbers). Between two
 # of them rows are swept once at least, and for this part of what the step has cost: sweeps go where no step
 # leads that ends early. But a step that leaves less than this part of the gaps is followed by another one:
-# where C |x|^2 is huge, a sweep takes w so far away that no step finds the way back.
+# where C |x|^2 is huge, a sweep takes w so far away that no step finds the way back. Where Newton's method
+# does not come to its end, the next steps are as firm as if costs were as small as the multipliers are, which
+# in separable data are far from their limits.
 FIRM, LESS_FIRM, LEAST_FIRM, SWEEPS_A_STEP, CLOSER = (0.3, 1.0), (0.3, 0.6), 1e-3, 0.1, 0.1
 
 # A solve ends with a step that leaves this part of the gaps wanted: a sweep leaves less than it sees, a step
@@ -108,7 +112,7 @@ def proximal_step(
     stop: npt.NDArray[np.uint8],
     sums: Float64Array,
     crew: Crew,
-) -> tuple[float, float]:
+) -> tuple[float, float, bool]:
     """Move all multipliers towards those of the proximal step, as far along as D grows; w and b follow.
 
     Parameters
@@ -132,6 +136,8 @@ def proximal_step(
         The sum of the norms of what rows add to w, which it may have been longer by on the way.
     gap : float
         The sum of the row gaps where the step ends, roughly if it is more than wanted; inf if none is taken.
+    is_found : bool
+        Whether Newton's method came to its end, within its steps and what may be looked at.
     """
     crew.begin()
     try:
@@ -140,7 +146,7 @@ def proximal_step(
             taken = step.take(wanted, sums) if step.find(most_elements, stop) else NOT_TAKEN
             sums[dual_loops.ROWS] += step.rows
             sums[dual_loops.ELEMENTS] += step.elements
-            return taken
+            return *taken, step.is_found
     finally:
         crew.end()
 
@@ -155,6 +161,9 @@ class ProximalSteps:
         Nonzeros and rows of a sweep.
     stop, sums, crew
         Those of `proximal_step`.
+    first : float
+        How firmly the first step holds multipliers, 0 if that is not known; as an attribute, how firmly that
+        of the next solve should.
     unit : float
         Of residuals, where multipliers have limits.
     by_products : bool
@@ -169,24 +178,31 @@ class ProximalSteps:
         sums: Float64Array,
         crew: Crew,
         *,
+        first: float,
         unit: float,
         by_products: bool,
     ) -> None:
         self._solve, self._sweep, self._unit = solve, n_elements, unit
         self._stop, self._sums, self._crew = stop, sums, crew
-        self._firm, self._less_firm = FIRM[by_products], LESS_FIRM[by_products]
+        self.first = self._firm = first or FIRM[by_products]
+        self._less_firm, self._least = LESS_FIRM[by_products], LEAST_FIRM
 
     def go(self, wanted: float, left: int) -> tuple[float, float, int]:
         """Take a step towards a sum of row gaps, with so many nonzeros and rows left to look at.
 
-        Returns what `proximal_step` does, and after how many of them the next one comes: 0 if at once.
+        Returns ``longer`` and ``gap`` of `proximal_step`, and after how many of them the next one comes: 0 if
+        at once.
         ``sums`` has the gaps before, and those after it if there is a step.
         """
         sums, mu = self._sums, self._firm * self._unit
         changes, before, apart = sums[dual_loops.CHANGES], looked_at(sums), sums[dual_loops.GAP]
         of_step = mu, ENOUGH * wanted, self._sweep, left
-        longer, gap = proximal_step(self._solve, *of_step, self._stop, sums, self._crew)
-        self._firm = max(self._less_firm * self._firm, LEAST_FIRM)
+        longer, gap, is_found = proximal_step(self._solve, *of_step, self._stop, sums, self._crew)
+        if is_found:
+            self._firm = max(self._less_firm * self._firm, self._least)
+        else:
+            self._least = self._firm / self._less_firm
+            self.first = self._firm = max(self._least, FIRM[0] * self._room())
         spent = looked_at(sums) - before
         left -= spent
         # Where a step moves nothing, rounding hides what others would gain.
@@ -197,6 +213,12 @@ class ProximalSteps:
             return longer, gap, 0
         # A sweep comes to its end in any case.
         return longer, gap, max(min(max(self._sweep, int(SWEEPS_A_STEP * spent)), left), 1)
+
+    def _room(self) -> float:
+        """How many times as large as the multipliers their costs are, the larger ones counting for more."""
+        dual = np.abs(self._solve.dual)
+        squares = float(dual @ dual)
+        return float(self._solve.targets[:, 1] @ dual) / squares if squares > 0.0 else 0.0
 
 
 class _Piece:
@@ -306,7 +328,7 @@ class _Step:
         n_pieces = min(count_pieces(n_elements), m)
         edges = [m * k // n_pieces for k in range(n_pieces + 1)]
         self._pieces = [_Piece(self, *ends) for ends in pairwise(edges)]
-        self._u, self._u_b = np.zeros(d), 0.0
+        self._u, self._u_b, self.is_found = np.zeros(d), 0.0, True
         crew.each(_Piece.begin, self._pieces)
         # Looked at by this thread, and by all in the pieces.
         self._rows, self._elements = m, n_elements - m
@@ -335,6 +357,7 @@ class _Step:
             way = math.sqrt(inner(self._u, self._u, scale2) + self._u_b * self._u_b)
             left = most_elements - self.rows - self.elements
             done = not size > min(goal, of_way * way) or (size <= goal and size > STUCK * before)
+            self.is_found = done
             if done or number == MOST_STEPS or left <= 0:
                 break
             before = size
@@ -343,6 +366,7 @@ class _Step:
                 return False
             theta = self._lowest(gradient, gradient_b, direction, direction_b)
             if theta == 0.0:
+                self.is_found = True
                 break
             self._u += theta * direction
             self._u_b += theta * direction_b
@@ -396,11 +420,18 @@ class _Step:
         for piece in self._pieces[1:]:
             products, diagonal = products + piece.products, diagonal + piece.diagonal
         weights = sum(piece.weights for piece in self._pieces)
-        own_b, rows, elements = newton_direction(
+        own_b, rows, elements, n_free, of_system = newton_direction(
             *solve.matrix, solve.places, solve.scale2, solve.mean, self._root, self.slopes, self._free,
-            gradient, gradient_b, products, diagonal, weights, left, stop, direction,
+            gradient, gradient_b, products, diagonal, weights, left, system_cost(len(direction)), stop,
+            direction,
         )  # fmt: skip
-        self._rows, self._elements = self._rows + rows, self._elements + elements
+        self._rows, self._elements = self._rows + rows, self._elements + elements + int(of_system)
+        if of_system > 0.0 and not stop[0]:
+            free = self._free[:n_free]
+            own_b = dense_direction(
+                solve.matrix, solve.places[free], solve.scale2, solve.mean, self._root, self.slopes[free],
+                gradient, gradient_b, stop, direction,
+            )  # fmt: skip
         return direction, float(own_b)
 
     def _lowest(

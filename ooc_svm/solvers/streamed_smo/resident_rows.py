@@ -26,6 +26,7 @@ from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.crew import Alone, Crew
 from ooc_svm.solvers.base import LONG_ROW
 from ooc_svm.solvers.streamed_smo import proximal, team_loops
+from ooc_svm.solvers.streamed_smo.dense_system import system_bytes
 from ooc_svm.solvers.streamed_smo.rounds import Round
 from ooc_svm.solvers.streamed_smo.sweep import CopiedRows
 
@@ -68,9 +69,11 @@ def proximal_bytes(dimension: int, n_elements: int) -> tuple[int, int]:
     if not has_proximal_steps(dimension):
         return 0, 0
     # One column may be the bias.
-    system = (dimension + 1) ** 2 if dimension <= proximal.MOST_DIRECT + 1 else 0
     pieces = proximal.count_pieces(n_elements)
-    return 56, 8 * ((11 + 2 * pieces) * dimension + (1 + pieces + 2 * (pieces > 1)) * system)
+    vectors = 8 * (11 + 2 * pieces) * dimension
+    if dimension <= proximal.MOST_DIRECT + 1:
+        return 56, vectors + 8 * (1 + pieces + 2 * (pieces > 1)) * (dimension + 1) ** 2
+    return 56, vectors + system_bytes(dimension)
 
 
 def count_parts(dimension: int, n_nonzeros: int, n_rows: int) -> int:

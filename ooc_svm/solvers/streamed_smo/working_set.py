@@ -44,6 +44,8 @@ class WorkingSet:
     # shape (k,): products of the first rows with the mean; those that came since the last solving have none
     # yet
     moments: Float64Array = field(default_factory=lambda: np.empty(0), metadata={"saved": False})
+    # How firmly the first proximal step of a solve holds multipliers, 0 if that is not known yet
+    firm: float = 0.0
     # The threads that may solve: of rows in parts; of other rows
     _team: Team | None = field(default=None, init=False, metadata={"saved": False})
     _crew: Crew = field(init=False, metadata={"saved": False})
@@ -97,7 +99,9 @@ class WorkingSet:
     def copy(self) -> WorkingSet:
         """The same rows, to be moved apart from these."""
         targets, dual, stationarity = self.targets.copy(), self.dual.copy(), self.stationarity.copy()
-        return WorkingSet(self.rows, self.places.copy(), targets, dual, stationarity, self.moments.copy())
+        return WorkingSet(
+            self.rows, self.places.copy(), targets, dual, stationarity, self.moments.copy(), self.firm
+        )
 
     def rescale(self, model: DualModel, ratio: float) -> None:
         """Go on with C times ``ratio``: costs and multipliers are multiplied."""
@@ -160,6 +164,7 @@ class WorkingSet:
                 if done or stop[0] or left <= 0 or steps is None:
                     return longest
                 longer, gap, limit = steps.go(wanted, left)
+                self.firm = steps.first
                 longest = max(longest, model.space.norm(w) + longer)
                 if gap <= proximal.ENOUGH * wanted:
                     self._gap_after_step = gap
@@ -195,7 +200,7 @@ class WorkingSet:
             return None
         by_products = model.has_limits and not is_narrow(len(here.w))
         where = here, n_elements, stop, sums, self._crew
-        return ProximalSteps(*where, unit=scale, by_products=by_products)
+        return ProximalSteps(*where, first=self.firm, unit=scale, by_products=by_products)
 
     def bias_step(self, model: DualModel, w: Float64Array, bias: Float64Array, step: float) -> float:
         """The change of b at which the losses' slopes sum up to 0, those of rows elsewhere staying.
