@@ -118,6 +118,8 @@ class Engine(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+        # What is told of the run knows the engine.
+        self.on_block = self.on_note = None
 
     def fill(self, fill: Callable[[RowVectors, Source], object]) -> None:
         """Make the row vectors that come from the data."""

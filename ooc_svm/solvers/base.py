@@ -277,6 +277,9 @@ class Solver(ABC):
         """What keeps the gap from being certified, as far as it is known: sentences by a short code."""
         return {}
 
+    def leave(self) -> None:  # noqa: B027
+        """Take no further part: what other models have of this one is given up, and the reverse."""
+
 
 class Prunable(Solver):
     """The solver of a model whose weights may be set to 0 in the end: ``prune`` is one of its options."""

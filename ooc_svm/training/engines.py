@@ -52,7 +52,7 @@ def open_engine(prepared: Preparation, kept: Mapping[str, int] | None) -> Iterat
         budget = divide(work, prepared.solver, options, total, kept=kept)
         vectors = stack.enter_context(RowVectors(source.n_rows, budget.row_vector_bytes))
         if isinstance(source, MatrixSource) and work.threads == 1:
-            yield SerialEngine(source, vectors), budget
+            yield stack.enter_context(SerialEngine(source, vectors)), budget
             return
         if isinstance(source, Store):
             source.limit_ahead(budget.ahead_bytes)

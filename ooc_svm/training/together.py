@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from ooc_svm.model.model import Model
 from ooc_svm.passes.columns import ColumnSums
@@ -40,9 +41,8 @@ def train_together(
     options = prepared.options
     saved = checkpoints.newest_metadata() if checkpoints is not None and options.resume else None
     kept = None if saved is None else saved_parameters(saved)
-    with open_engine(prepared, kept) as (engine, budget):
+    with open_engine(prepared, kept) as (engine, budget), _leaving() as solvers:
         engine.sorting_bytes = budget.sorting_bytes
-        solvers: list[Solver] = []
         recorder = Recorder(engine, lambda: [s.certificate for s in solvers], options.tol, progress)
         _tell_what_begins(prepared, recorder)
         kind = prepared.data.value_type, prepared.weighted
@@ -81,6 +81,17 @@ def train_together(
         if options.prune is not None:
             prune(run, options.prune)
         return (end(run) if comparison is None else comparison.concluded()), columns
+
+
+@contextmanager
+def _leaving() -> Iterator[list[Solver]]:
+    """The solvers of a run, that know of each other until it ends: then the memory of all is free at once."""
+    solvers: list[Solver] = []
+    try:
+        yield solvers
+    finally:
+        for each in solvers:
+            each.leave()
 
 
 def _tell_what_begins(prepared: Preparation, recorder: Recorder) -> None:

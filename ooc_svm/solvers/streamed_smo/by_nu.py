@@ -120,6 +120,10 @@ class SmoByNu(Prunable):
     def hints(self) -> dict[str, str]:
         return self.members[0].solver.hints()
 
+    def leave(self) -> None:
+        for member in self.members:
+            member.solver.leave()
+
     @property
     def _rows(self) -> RowSet:
         return self.members[0].solver.rows

@@ -181,12 +181,11 @@ class StreamedSmo(Prunable):
         return math.ceil(share * rows.capacity), math.ceil(share * rows.most_pairs)
 
     def steps(self) -> Steps:
-        state = self.state
         yield from self.begin()
         while self.certificate.stop_reason is None:
             yield from self.iterate()
             self.certificate.record(self.stopping)
-        self.certificate.n_support = yield from count_support(self.model, state, self.rows)
+        self.certificate.n_support = yield from count_support(self.model, self.state, self.rows)
 
     def prune(self, features: npt.NDArray[np.bool_]) -> Steps:
         model, state, certificate = self.model, self.state, self.certificate
@@ -408,6 +407,7 @@ class StreamedSmo(Prunable):
     def leave(self) -> None:
         """Take no further part: rows that are resident for this model alone go with the next admission."""
         self.company.members.remove(self)
+        self.path = None
 
     def part_with(self, ids: Int64Array, multipliers: Float64Array) -> None:
         """Rows leave the working set; a round that is under way does not know of it."""
