@@ -453,6 +453,8 @@ OWN = [
     (SWEEPS, lambda content, arrays: arrays.pop("0/residents/targets")),
     (SWEEPS, changed("0/residents/dual", lambda dual: dual[1:])),
     (SWEEPS, changed("0/residents/stationarity", lambda entries: entries[1:])),
+    (SWEEPS, changed("0/residents/firm", lambda firm: firm - 1.0)),
+    (SWEEPS, changed("0/residents/firm", lambda firm: firm + np.inf)),
     (SWEEPS, changed("0/thetas", lambda thetas: thetas[1:])),
     (SWEEPS, changed("0/gaps", lambda gaps: np.append(gaps, 1.0))),
     (SWEEPS, changed("0/returned", lambda ids: np.append(ids, 3))),

@@ -360,7 +360,8 @@ class WorkingSet:
     def is_sound(self, n_features: int) -> bool:
         """Whether the parts fit each other; a saved set may come from anywhere."""
         m = len(self.places)
-        if not (self.targets.shape == (m, 2) and len(self.dual) == len(self.stationarity) == m):
+        fits = self.targets.shape == (m, 2) and len(self.dual) == len(self.stationarity) == m
+        if not (fits and 0.0 <= self.firm < math.inf):
             return False
         inside = ((self.places >= 0) & (self.places < len(self.rows.ids))).all()
         return bool(inside) and len(np.unique(self.places)) == m and self.rows.is_sound(n_features)
