@@ -30,6 +30,8 @@ from ooc_svm.ops.compiled import inlined
 # Of a search for a root: the error is about the cube of the last step. Their number grows like log(1 / k).
 HALLEY_STEPS, SMALL_STEP = 40, 1e-5
 
+FAR = 600.0  # exp does not overflow up to here, even times a slack
+
 
 class LpHinge(NamedTuple):
     """``l*(v) = (p - 1) c (y v / (p c))^q`` for ``y v >= 0``, with ``1 / p + 1 / q = 1``."""
@@ -67,7 +69,9 @@ def _distance(p, alpha, u, a, c):  # type: ignore[no-untyped-def]
     if abs(d) <= NEAR * a:
         rest = divergence(u, a, 1.0, 0.0)
         return c * x * (u * _excess(k * (rest + d) / u) + k * rest)
-    return c * x * max(u * math.expm1(k * math.log(u) - math.log(x)) - k * d, 0.0)
+    z = k * math.log(u) - math.log(x)
+    # Where exp(z) may overflow, x is nothing next to u^k.
+    return c * x * max(u * math.expm1(z) - k * d, 0.0) if z < FAR else c * math.pow(u, p)
 
 
 @inlined

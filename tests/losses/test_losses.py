@@ -75,6 +75,8 @@ class TestValue:
         assert losses.magnitude(row.loss, row.v, *row.own) >= abs(found) - abs(row.v)
 
     @given(rows(), SMALL)
+    @example(Row("lp", 1.0, 1.0, 0.0, 2.2250738585072014e-308), 2.0)
+    @example(Row("lp", 1.0, 1.0, 0.0, 5e-324), 2.0)
     @settings(deadline=None, max_examples=examples(500))
     def test_value_and_conjugate_enclose_the_product(self, row, r):
         """Fenchel and Young: never less than ``r v``, and equal at the slope, which is within the bounds."""

@@ -325,8 +325,9 @@ class WorkingSet:
         """Turn the arrays of older releases into today's.
 
         Version 1 had bounds and damping for the cost. Later each model had resident rows of its own, then
-        columns had no numbers.
+        columns had no numbers. None knew how firm its steps were.
         """
+        saved.setdefault("firm", np.asarray(0.0))
         box = saved.pop("box", None)
         if box is not None and box.ndim == 2 and box.shape[1] == 4:
             with np.errstate(divide="ignore"):
