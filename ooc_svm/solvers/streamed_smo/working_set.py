@@ -327,7 +327,6 @@ class WorkingSet:
         Version 1 had bounds and damping for the cost. Later each model had resident rows of its own, then
         columns had no numbers. None knew how firm its steps were.
         """
-        saved.setdefault("firm", np.asarray(0.0))
         box = saved.pop("box", None)
         if box is not None and box.ndim == 2 and box.shape[1] == 4:
             with np.errstate(divide="ignore"):
@@ -339,6 +338,8 @@ class WorkingSet:
             saved["places"] = np.arange(saved["ids"].size)
             if len(self.rows.ids):
                 self._join(saved)
+        if "places" in saved:
+            saved.setdefault("firm", np.asarray(0.0))
 
     def _join(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Make the saved rows of this model a part of those that others have brought."""
