@@ -59,10 +59,19 @@ def objective(matrix, labels, w, C, weights=1.0, b=0.0):
     return 0.5 * w @ w + C * (weights * losses).sum()
 
 
-__all__ = ["SIGN", "MatrixSource", "cut_rows", "hinge_oracle", "noisy_rows", "objective", "row_vectors"]
-
-
 def nu_svc_loss(margins, nu, weights=1.0):
     """The losses of nu-svc at the best rho, by its definition: one of these margins, or 0."""
     omega = np.broadcast_to(weights, margins.shape)
     return min((omega * np.maximum(0, r - margins)).sum() / omega.sum() - nu * r for r in [0, *margins])
+
+
+__all__ = [
+    "SIGN",
+    "MatrixSource",
+    "cut_rows",
+    "hinge_oracle",
+    "noisy_rows",
+    "nu_svc_loss",
+    "objective",
+    "row_vectors",
+]

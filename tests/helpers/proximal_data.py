@@ -62,6 +62,13 @@ class Rows:
     def of_loss(self):
         return make_loss(self.loss)
 
+    @property
+    def solve(self) -> proximal.Solve:
+        return proximal.Solve(
+            self.of_loss, self.csr, self.places, self.squares, self.moments, self.mean_row, self.scale2,
+            self.w, self.bias, self.targets, self.dual, self.stationarity,
+        )  # fmt: skip
+
     def sweeps(self, most: int) -> None:
         dual_loops.solve(
             self.of_loss, *self.csr, None, self.places, self.squares, self.moments, self.scale2, self.w,
@@ -78,13 +85,9 @@ class Rows:
         wanted: float = 0.0,
     ):
         sums = np.zeros(dual_loops.N_SUMS)
-        solve = proximal.Solve(
-            self.of_loss, self.csr, self.places, self.squares, self.moments, self.mean_row, self.scale2,
-            self.w, self.bias, self.targets, self.dual, self.stationarity,
-        )  # fmt: skip
         n_elements, flag = len(self.csr[1]) + self.n, np.full(1, stop, np.uint8)
         of_step = mu, wanted, n_elements, most, flag, sums, crew or Alone()
-        longer, self.gap, self.is_found = proximal.proximal_step(solve, *of_step)
+        longer, self.gap, self.is_found = proximal.proximal_step(self.solve, *of_step)
         return sums, longer
 
     def row_gaps(self) -> float:
