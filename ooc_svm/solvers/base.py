@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, row_slices
 from ooc_svm.data.source import Span
-from ooc_svm.errors import DamageError
 from ooc_svm.options import TrainOptions
 from ooc_svm.passes.base import Pass, RowSet, Steps, VectorRequest
 from ooc_svm.passes.crew import Alone, Crew
@@ -354,11 +353,6 @@ class SolverPackage(ABC):
     def opening(self, plan: SolverPlan, context: Context) -> tuple[int, ...]:
         """The blocks that the first read begins with, where that is known."""
         return ()
-
-
-def does_not_fit(origin: str | None, what: str) -> DamageError:
-    """The error for a state of the checkpoint ``origin`` that cannot be one of these data."""
-    return DamageError(f"the checkpoint in {origin} does not fit the data: {what}; start the run again")
 
 
 def write_entries(vector: Any, numbers: Int64Array, entries: Float64Array) -> None:

@@ -15,8 +15,9 @@ from ooc_svm.passes.rowwise import RowPass, RowRule
 from ooc_svm.solvers.alm.rounding import AlmRounding
 from ooc_svm.solvers.alm.rules import LossesAgain, LossesToNewest, MoveBest, RowModel
 from ooc_svm.solvers.alm.state import AlmState
-from ooc_svm.solvers.base import KeptScores, LinearFunction, Solver, does_not_fit
+from ooc_svm.solvers.base import KeptScores, LinearFunction, Solver
 from ooc_svm.solvers.best_scores import LOSS, LossCount, SlopeSizes
+from ooc_svm.solvers.certificate import does_not_fit
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
 from ooc_svm.solvers.cutting_plane.oracle_solver import check_bound, master_tolerance, take_bound
 from ooc_svm.solvers.grid_minimum import lowest
@@ -153,8 +154,8 @@ class AlmValues(Solver):
         half, losses = 0.5 * inner(own, own), float(sums[3])
         value, error = half + losses, rounding.primal(half, sums[:4], fresh, len(own))
         allowed = (state.best_error + fresh) * rounding.longest * max(float(state.sizes[2]), 1.0)
-        near = abs(value - certificate.primal) <= error + certificate.primal_rounding
-        if not (float(sums[4]) <= allowed and near and bundle.is_feasible(1.0, N_GROUPS)):
+        certificate.check_primal(value, error, self._origin)
+        if not (float(sums[4]) <= allowed and bundle.is_feasible(1.0, N_GROUPS)):
             raise does_not_fit(self._origin, "P and D are not those of its weights and planes")
         # The rounding of P as it was found when the state was saved.
         _, own_error = yield from self._primal()

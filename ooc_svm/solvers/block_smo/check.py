@@ -6,7 +6,6 @@ the data, by two reads that are not counted. A state as the solver saved it does
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -20,6 +19,7 @@ from ooc_svm.solvers.block_smo import bound, set_loops
 from ooc_svm.solvers.block_smo.bound import RowSizes, Values
 from ooc_svm.solvers.block_smo.state import BlockSmoState
 from ooc_svm.solvers.block_smo.update import KernelModel, Moved, add_kernel_values
+from ooc_svm.solvers.certificate import does_not_fit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,7 +140,7 @@ def comparison(model: KernelModel, state: BlockSmoState, found: GatheredRows) ->
     return ComparePass(model, points, (state.pivot, state.best_bias), saved, bounded)
 
 
-def damages(
+def check_state(
     model: KernelModel,
     state: BlockSmoState,
     found: Compared,
@@ -148,8 +148,9 @@ def damages(
     kind: str,
     n_rows: int,
     precision: str,
-) -> Generator[str, None, None]:
-    """What of a state cannot be true.
+    origin: str,
+) -> None:
+    """DamageError, with the checkpoint ``origin``, if a part of a state cannot be true.
 
     ``weight``: the sum of the magnitudes of all multipliers. ``kind``: of the bias.
     """
@@ -164,14 +165,12 @@ def damages(
         return bound.values(sums, bias, kind, fine, largest, n_rows)
 
     if found.n_outside:
-        yield f"{found.n_outside} multipliers are outside their bounds"
+        raise does_not_fit(origin, f"{found.n_outside} multipliers are outside their bounds")
     if found.n_other:
-        yield "rows that it holds are other ones"
+        raise does_not_fit(origin, "rows that it holds are other ones")
     if not found.excess <= fine:
-        yield f"a score is off by {found.excess:.3g} more than it says"
+        raise does_not_fit(origin, f"a score is off by {found.excess:.3g} more than it says")
     best, now = of(found.best, state.best_bias), of(found.now, state.pivot)
-    if not abs(best.primal - certificate.primal) <= best.primal_rounding + certificate.primal_rounding:
-        yield f"it says that P is {certificate.primal!r}, and it is {best.primal!r}"
+    certificate.check_primal(best.primal, best.primal_rounding, origin)
     # Steps in the precision of the search can lose that much of D.
-    if not certificate.lower <= now.dual + now.dual_rounding + coarse * weight:
-        yield f"it says that D is {certificate.dual!r}, and it is {now.dual!r}"
+    certificate.check_dual(now.dual, now.dual_rounding + coarse * weight, origin)

@@ -26,11 +26,11 @@ from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock
 from ooc_svm.errors import InputError, parameter
 from ooc_svm.passes.base import UNCOUNTED, WHOLE, Overlap, Position, Steps
 from ooc_svm.passes.rowwise import RowPass
-from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver, does_not_fit
+from ooc_svm.solvers.base import KeptScores, KernelExpansion, Sample, Solver
 from ooc_svm.solvers.block_smo import bound, set_loops
 from ooc_svm.solvers.block_smo.bound import RowSizes, Values
 from ooc_svm.solvers.block_smo.candidates import Choice
-from ooc_svm.solvers.block_smo.check import comparison, damages
+from ooc_svm.solvers.block_smo.check import check_state, comparison
 from ooc_svm.solvers.block_smo.start import (
     BestPoint,
     IntoBounds,
@@ -359,8 +359,7 @@ class BlockSmo(Solver):
         support = yield from self._gather(names, state.certificate.n_support)
         found = yield comparison(model, state, support)
         weight = max(float(np.abs(support.vectors[name]).sum()) for name in names)
-        for damage in damages(model, state, found, weight, self.bias, self.n_rows, self.precision):
-            raise does_not_fit(origin, damage)
+        check_state(model, state, found, weight, self.bias, self.n_rows, self.precision, origin)
         state.certificate.scale = float(found.now[set_loops.AT_ZERO])
         state.certificate.reopen(self.stopping)
 

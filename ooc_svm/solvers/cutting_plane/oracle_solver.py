@@ -21,8 +21,8 @@ from ooc_svm.passes.base import (
     is_vector_request,
 )
 from ooc_svm.passes.columns import Magnitudes
-from ooc_svm.solvers.base import LinearFunction, Prunable, Sample, does_not_fit
-from ooc_svm.solvers.certificate import Certificate
+from ooc_svm.solvers.base import LinearFunction, Prunable, Sample
+from ooc_svm.solvers.certificate import Certificate, does_not_fit
 from ooc_svm.solvers.cutting_plane.bundle import Bundle
 from ooc_svm.solvers.cutting_plane.cuts import BoundInBox, Cuts
 from ooc_svm.solvers.rounding import Rounding, inner
@@ -252,10 +252,7 @@ class OracleSolver(Prunable):
             raise does_not_fit(self._origin, "the scores in it are not those of its weights")
         loss_error = self._loss_error(score_error, self.rounding.products(best))
         primal, error = self._value(best, loss, loss_error)
-        if not abs(primal - certificate.primal) <= error + certificate.primal_rounding:
-            raise does_not_fit(
-                self._origin, f"it says that P is {certificate.primal!r}, and it is {primal!r}"
-            )
+        certificate.check_primal(primal, error, self._origin)
         certificate.primal_rounding = max(certificate.primal_rounding, error)
         if not bundle.is_feasible(oracle.C, oracle.groups):
             raise does_not_fit(self._origin, "multipliers of its cuts are above C")

@@ -36,8 +36,8 @@ from ooc_svm.passes.base import UNCOUNTED, Position, Steps
 from ooc_svm.passes.columns import Magnitudes
 from ooc_svm.passes.gather import GatherPass, join_gathered
 from ooc_svm.passes.rowwise import CopyScores, RowPass
-from ooc_svm.solvers.base import PRECISION, KeptScores, KernelExpansion, Sample, Solver, does_not_fit
-from ooc_svm.solvers.certificate import Certificate
+from ooc_svm.solvers.base import PRECISION, KeptScores, KernelExpansion, Sample, Solver
+from ooc_svm.solvers.certificate import Certificate, does_not_fit
 from ooc_svm.solvers.cutting_plane.free_oracle import EDGE, FreeCutOracle
 from ooc_svm.solvers.cutting_plane.quantile import weighted_quantiles
 from ooc_svm.solvers.kernel_cutting_plane import cut_rules
@@ -380,15 +380,13 @@ class KernelCuttingPlane(Solver):
 
     def _check_primal(self) -> Steps:
         """P of the best point."""
-        certificate, primal = self.certificate, self.certificate.primal
+        certificate = self.certificate
         sums = yield from self._sums_of(self.coefficients, self.losses.best)
         own = replace(certificate, primal=math.inf, primal_rounding=0.0)
         self.state.certificate, best_free = own, self.state.best_free
         yield from self._offer_primal(sums)
-        allowed = own.primal_rounding + certificate.primal_rounding
         self.state.certificate, self.state.best_free = certificate, best_free
-        if not abs(own.primal - primal) <= allowed + 1e-12 * abs(primal):
-            raise does_not_fit(self._origin, f"it says that P is {primal!r}, and it is {own.primal!r}")
+        certificate.check_primal(own.primal, own.primal_rounding + 1e-12 * abs(own.primal), self._origin)
 
     def _check_dual(self) -> Steps:
         """D of the multipliers of the best bound; those of the cuts, which others will be made of."""
@@ -401,8 +399,7 @@ class KernelCuttingPlane(Solver):
             raise does_not_fit(self._origin, "multipliers in it are outside their bounds")
         yield from self._multiply((self.bound,), (self.losses.previous,), self.parts, counted=False)
         dual, error = self._dual((yield from self._sums_of(self.bound, self.losses.previous)))
-        if not certificate.lower <= dual + error:
-            raise does_not_fit(self._origin, f"it says that D is {certificate.dual!r}, and it is {dual!r}")
+        certificate.check_dual(dual, error, self._origin)
 
     def _sums_of(self, function: str, scores: str) -> Generator[Any, Any, Float64Array]:
         """Take a function with its scores for the point of the moment; see `cut_rules.Combine`."""

@@ -38,8 +38,8 @@ from ooc_svm.data.blocks import BoolArray, Float64Array
 from ooc_svm.passes.base import Overlap, Request, RowSet, Steps, rows_of
 from ooc_svm.passes.of_rows import of_rows
 from ooc_svm.passes.rowwise import CopyScores, RowPass
-from ooc_svm.solvers.base import KeptScores, Sample, Solver, does_not_fit
-from ooc_svm.solvers.certificate import Certificate
+from ooc_svm.solvers.base import KeptScores, Sample, Solver
+from ooc_svm.solvers.certificate import Certificate, does_not_fit
 from ooc_svm.solvers.cutting_plane.quantile import weighted_quantiles
 from ooc_svm.solvers.cutting_plane.row_rules import LossesAt, TargetPass, TargetSums
 from ooc_svm.solvers.smo import examine_pass, smo_loops
@@ -373,13 +373,9 @@ class Smo(Solver):
         self._refuse_outside(found)
         sums = yield RowPass(LossesAt(self.model.losses, 0.0, (best_b, 0.0)), self.rows)
         primal, error = self._objective.primal(point, best_b, float(sums[0]))
-        if not abs(primal - certificate.primal) <= error + certificate.primal_rounding:
-            raise does_not_fit(
-                self._origin, f"it says that P is {certificate.primal!r}, and it is {primal!r}"
-            )
+        certificate.check_primal(primal, error, self._origin)
         dual, error = self._objective.dual(found, certificate.upper)
-        if not certificate.lower <= dual + error:
-            raise does_not_fit(self._origin, f"it says that D is {certificate.dual!r}, and it is {dual!r}")
+        certificate.check_dual(dual, error, self._origin)
         # The scores kept were summed in another order, so they stay: their bits tell in what is made of them.
         apart = yield RowPass(ScoresApart(self.model), self.rows)
         if not float(apart[0]) <= 2.0 * self._objective.scores(point):

@@ -17,7 +17,7 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Overlap, Request, RowSet
 from ooc_svm.passes.of_rows import of_rows
-from ooc_svm.solvers.base import does_not_fit
+from ooc_svm.solvers.certificate import does_not_fit
 from ooc_svm.solvers.cutting_plane.free_oracle import FreeCutOracle
 from ooc_svm.solvers.rounding import FEW, UNIT, gamma
 from ooc_svm.solvers.streamed_smo import dual_loops

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.solvers.base import does_not_fit
 from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.streamed_smo.bracket import SAME, Member, MemberState
 from ooc_svm.solvers.streamed_smo.nu_check import Again
@@ -82,11 +81,7 @@ class NuState:
         ``trivial``: a bound that needs no multipliers. ``origin``: the checkpoint.
         """
         certificate = self.certificate
-        error = again.primal_rounding + certificate.primal_rounding
-        if not abs(again.primal - certificate.primal) <= error:
-            raise does_not_fit(
-                origin, f"it says that P is {certificate.primal!r}, and it is {again.primal!r}"
-            )
+        certificate.check_primal(again.primal, again.primal_rounding, origin)
         if not again.primal_rounding <= (1.0 + SAME) * certificate.primal_rounding:
             certificate.primal_rounding = again.primal_rounding
         bound, rounding = trivial, 0.0

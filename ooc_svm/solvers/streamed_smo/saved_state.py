@@ -17,7 +17,7 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array, RowBlock
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.base import Overlap, Pass, Position, RowSet, RowSlice
-from ooc_svm.solvers.base import does_not_fit
+from ooc_svm.solvers.certificate import does_not_fit
 from ooc_svm.solvers.rounding import UNIT
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.best_point import primal_value
@@ -150,12 +150,11 @@ def find_again(
     )
     found, state.rounding.rows = yield from check_rounds(model, state.best, rounds, taken, found)
     primal, rounding = yield from primal_value(model, state, rows)
-    wrong, known = _false_part(model, state, found), math.isfinite(certificate.primal)
-    off = known and not abs(primal - certificate.primal) <= rounding + certificate.primal_rounding
-    if wrong is None and off:
-        wrong = f"it says that P is {certificate.primal!r}, and it is {primal!r}"
+    wrong = _false_part(model, state, found)
     if wrong is not None:
         raise does_not_fit(origin, wrong)
+    if math.isfinite(certificate.primal):
+        certificate.check_primal(primal, rounding, origin)
     certificate.primal_rounding = max(certificate.primal_rounding, rounding)
     return found
 
