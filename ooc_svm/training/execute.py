@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -58,9 +57,7 @@ def execute(prepared: Preparation, progress: Callable[[Progress], None] | None) 
         if whole is not None:
             assert part.batch is not None
             whole.add(model, part.batch)
-            # Solvers know each other, so that nothing else frees those of a batch before the next begins.
-            del model
-            gc.collect()
+            del model  # its memory is free before the next batch begins
     if whole is not None:
         model = whole.model()
     if progress is None:

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -138,8 +137,6 @@ def _train_features(
         # It would be a model of features that no data have.
         interrupted.model = None
         raise
-    # Solvers know each other, so that nothing else frees those of a part before the next begins.
-    gc.collect()
     return _Linear(model.report, functions, primals)
 
 

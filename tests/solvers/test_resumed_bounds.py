@@ -161,8 +161,14 @@ def wide_rounding(arrays):
     ("changes", "message"),
     [
         ({"bundle__offsets": higher_planes}, "by its planes"),
-        ({"certificate__primal_rounding": wide_rounding, "certificate__primal": lower_primal}, "P and D"),
-        ({"certificate__primal": lambda arrays: number(arrays, "primal") * (1 - 1e-10)}, "P and D"),
+        (
+            {"certificate__primal_rounding": wide_rounding, "certificate__primal": lower_primal},
+            "it says that P is",
+        ),
+        (
+            {"certificate__primal": lambda arrays: number(arrays, "primal") * (1 - 1e-10)},
+            "it says that P is",
+        ),
         ({"sizes": lambda arrays: 0.9 * arrays["0/sizes"]}, "rows are larger"),
         ({"best": lambda arrays: 1.01 * arrays["0/best"]}, "P and D"),
         ({"bundle__beta": lambda arrays: 1e4 * arrays["0/bundle/beta"]}, "P and D"),

@@ -9,6 +9,7 @@ import pytest
 from helpers.train_data import make_store, store_rows
 
 from ooc_svm import train, tune
+from ooc_svm.training import division
 
 TOLD: list = []  # What a run tells, which knows of it
 
@@ -63,3 +64,12 @@ def test_so_is_what_a_run_holds_of_a_store(tmp_path, threads):
     assert (
         left_behind(lambda: tune(store, C=(0.1, 1.0), folds=3, threads=threads, progress=TOLD.append)) == []
     )
+
+
+@pytest.mark.parametrize("options", [{}, {"solver": "ocas"}], ids=str)
+def test_so_is_each_batch_before_the_next(tmp_path, monkeypatch, options):
+    store = make_store(tmp_path / "store", *store_rows(200, 20))
+    monkeypatch.setattr("ooc_svm.training.execute.batches", lambda prepared: division.in_batches(prepared, 3))
+    options = {"C": (0.1, 1.0, 10.0), "progress": TOLD.append} | options
+    assert left_behind(lambda: train(store, **options)) == []
+    assert left_behind(lambda: tune(store, folds=3, **options)) == []

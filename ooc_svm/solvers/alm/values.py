@@ -154,9 +154,9 @@ class AlmValues(Solver):
         half, losses = 0.5 * inner(own, own), float(sums[3])
         value, error = half + losses, rounding.primal(half, sums[:4], fresh, len(own))
         allowed = (state.best_error + fresh) * rounding.longest * max(float(state.sizes[2]), 1.0)
-        certificate.check_primal(value, error, self._origin)
         if not (float(sums[4]) <= allowed and bundle.is_feasible(1.0, N_GROUPS)):
             raise does_not_fit(self._origin, "P and D are not those of its weights and planes")
+        certificate.check_primal(value, error, self._origin)
         # The rounding of P as it was found when the state was saved.
         _, own_error = yield from self._primal()
         certificate.primal_rounding = max(certificate.primal_rounding, own_error)
