@@ -29,6 +29,7 @@ from ooc_svm.training.train import train
 
 P = ParamSpec("P")
 E = TypeVar("E")
+N = TypeVar("N", bound=np.generic)
 
 
 def all_or_nothing(fit: Callable[Concatenate[E, P], E]) -> Callable[Concatenate[E, P], E]:
@@ -66,13 +67,13 @@ class OocEstimator(BaseEstimator):
     @property
     def coef_(self) -> Float64Array:
         """Weights of the features; see `Model.coef_`. Of two classes those of the second one."""
-        own = self._fitted.coef_
+        own = self._in_order(self._fitted.coef_)
         return -own if self._is_reversed else own
 
     @property
     def intercept_(self) -> Float64Array:
         """Bias of each decision function, of two classes that of the second one."""
-        own = self._fitted.intercept_
+        own = self._in_order(self._fitted.intercept_)
         return -own if self._is_reversed else own
 
     @property
@@ -83,18 +84,22 @@ class OocEstimator(BaseEstimator):
     @property
     def dual_coef_(self) -> Float64Array:
         """Coefficients of the support vectors in each decision function, signed as `decision_function`."""
-        own = self._fitted.dual_coef_
+        own = self._in_order(self._fitted.dual_coef_)
         return -own if self._is_reversed else own
 
     @property
     def n_support_(self) -> npt.NDArray[np.int64]:
         """Number of the support vectors of each decision function."""
-        return self._fitted.n_support_
+        return self._in_order(self._fitted.n_support_)
 
     @property
     def _is_reversed(self) -> bool:
         """Whether the model has its two classes in the other order."""
         return False
+
+    def _in_order(self, of_functions: npt.NDArray[N]) -> npt.NDArray[N]:
+        """What the model has of each of its decision functions, in the order of those of the estimator."""
+        return of_functions
 
     @property
     def report_(self) -> dict[str, Any]:
@@ -111,7 +116,7 @@ class OocEstimator(BaseEstimator):
         """Largest distance of the objective from the optimum; of several classes one for each."""
         model = self._fitted
         gaps = np.array([model.report["models"][k]["gap"] for k in model.active])
-        return gaps if model.is_one_vs_rest else float(gaps[0])
+        return self._in_order(gaps) if model.is_one_vs_rest else float(gaps[0])
 
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn has to know: sparse matrices are taken, and targets are needed."""

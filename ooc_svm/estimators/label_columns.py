@@ -10,7 +10,10 @@ import numpy.typing as npt
 from scipy import sparse
 
 from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.classes import label_text
 from ooc_svm.errors import InputError, UsageError, parameter
+from ooc_svm.model.decision import Decision
+from ooc_svm.model.model import Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,24 @@ def different_labels(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
         [only] = labels.tolist()
         raise InputError(f"training needs rows of at least two classes, y has one class: {only!r}")
     return labels
+
+
+def sorted_classes(model: Model) -> npt.NDArray[Any]:
+    """The classes of a model, sorted, but for those that are joined (the others first) and labels of sets."""
+    joined = not model.is_one_vs_rest and len(model.classes) > 2
+    return model.classes_ if joined or model.multilabel else np.sort(model.classes_)
+
+
+def same_order(classes: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    """The places among ``classes`` of those that are ``wanted``: the same ones, maybe of another type."""
+    return np.argsort(classes)[np.argsort(np.argsort(wanted))]
+
+
+def sides_of(decision: Decision, y: Any) -> npt.NDArray[np.int64]:
+    """The side of each label: 1 of all that were named as positive, 0 of the others."""
+    known, codes = np.unique(np.asarray(y), return_inverse=True)
+    texts = [str(label) if decision.named else label_text(float(label)) for label in known]
+    return np.array([decision.sides.get(text, -1) > 0 for text in texts], np.int64)[codes]
 
 
 def of_type(classes: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:

@@ -12,11 +12,17 @@ from sklearn.utils.multiclass import check_classification_targets, is_multilabel
 from sklearn.utils.validation import check_is_fitted
 
 from ooc_svm.data.blocks import Float64Array
-from ooc_svm.data.classes import label_text
-from ooc_svm.estimators.base import OocEstimator, all_or_nothing
+from ooc_svm.estimators.base import N, OocEstimator, all_or_nothing
 from ooc_svm.estimators.constructor import takes_options
 from ooc_svm.estimators.data import Given, is_streamed
-from ooc_svm.estimators.label_columns import LabelColumns, different_labels, of_type
+from ooc_svm.estimators.label_columns import (
+    LabelColumns,
+    different_labels,
+    of_type,
+    same_order,
+    sides_of,
+    sorted_classes,
+)
 from ooc_svm.model.decision import Decision
 from ooc_svm.model.probabilities import gives_probabilities
 
@@ -91,7 +97,7 @@ class OocSVC(ClassifierMixin, OocEstimator):
         if is_streamed(X):
             self._train_on_store(X, y=y, sample_weight=sample_weight)
             self._columns = None
-            self.classes_, self.multilabel_ = self._sorted(self.model_.classes_), self.model_.multilabel
+            self.classes_, self.multilabel_ = sorted_classes(self.model_), self.model_.multilabel
             return self
         X, given, sample_weight, _ = Given.of(self, X, y, sample_weight).with_weights()
         self.multilabel_ = bool(is_multilabel(given))
@@ -110,15 +116,18 @@ class OocSVC(ClassifierMixin, OocEstimator):
         return self
 
     @property
-    def _is_reversed(self) -> bool:
-        """Whether the positive one of two labels is the smaller one: scikit-learn has them sorted."""
-        model = self._fitted
-        has_two = not model.is_one_vs_rest and len(model.classes) == 2
-        return has_two and bool(model.classes_[0] > model.classes_[1])
+    def _order(self) -> npt.NDArray[np.intp]:
+        """The places of `classes_`, which scikit-learn has sorted, among the classes of the model."""
+        own = self._fitted.classes_
+        return np.arange(len(own)) if self.multilabel_ else same_order(own, self.classes_)
 
-    def _sorted(self, columns: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Columns in the order of the model's classes as those of `classes_`."""
-        return columns[..., ::-1] if self._is_reversed else columns
+    @property
+    def _is_reversed(self) -> bool:
+        """Whether the model has two labels in the other order: the positive one is the smaller."""
+        return not self._fitted.is_one_vs_rest and bool(self._order[0] == 1)
+
+    def _in_order(self, of_functions: npt.NDArray[N]) -> npt.NDArray[N]:
+        return of_functions[self._order] if self._fitted.is_one_vs_rest else of_functions
 
     def decision_function(self, X: Any) -> Float64Array:
         """Scores of the rows, of which the largest or positive ones stand for a class.
@@ -135,7 +144,7 @@ class OocSVC(ClassifierMixin, OocEstimator):
         """
         scores = self._scores(X)
         if self.model_.is_one_vs_rest:
-            return self._all_columns(scores)
+            return self._all_columns(scores[:, self._order])
         return -scores[:, 0] if self._is_reversed else scores[:, 0]
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
@@ -152,7 +161,12 @@ class OocSVC(ClassifierMixin, OocEstimator):
         scores = self._scores(X)
         if self.multilabel_:
             return (self._all_columns(scores) > 0).astype(np.int64)
-        return self._sorted(self.classes_)[Decision.of(self.model_).choices(scores)]
+        return self._as_labels(Decision.of(self.model_).choices(scores))
+
+    def _as_labels(self, places: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The labels at places among the classes of the model."""
+        labels: npt.NDArray[Any] = self.classes_[np.argsort(self._order)][places]
+        return labels
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Float64Array:
@@ -169,7 +183,7 @@ class OocSVC(ClassifierMixin, OocEstimator):
         ndarray of shape (n_samples, n_classes)
         """
         scores = self._scores(X)
-        return self._all_columns(self._sorted(Decision.of(self.model_).probabilities(scores)))
+        return self._all_columns(Decision.of(self.model_).probabilities(scores)[:, self._order])
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Float64Array:
@@ -184,7 +198,7 @@ class OocSVC(ClassifierMixin, OocEstimator):
         ndarray of shape (n_samples, n_classes)
         """
         scores = self._scores(X)
-        shares = self._sorted(Decision.of(self.model_).log_probabilities(scores))
+        shares = Decision.of(self.model_).log_probabilities(scores)[:, self._order]
         return self._all_columns(shares, absent=-np.inf, everywhere=0.0)
 
     def _all_columns(
@@ -215,16 +229,8 @@ class OocSVC(ClassifierMixin, OocEstimator):
             return self._evaluated(X, metric="subset-accuracy" if self.multilabel_ else None)
         X, y, sample_weight, _ = Given.of(self, X, y, sample_weight).to_score()
         if len(self.classes_) == 2 and np.size(self.positive):
-            y = self._joined(y)
+            y = self._as_labels(sides_of(Decision.of(self.model_), y))
         return float(super().score(X, y, sample_weight))
-
-    def _joined(self, y: Any) -> npt.NDArray[Any]:
-        """The class of each label: that of all that were named as positive, or that of the others."""
-        decision = Decision.of(self.model_)
-        known, codes = np.unique(np.asarray(y), return_inverse=True)
-        texts = [str(label) if decision.named else label_text(float(label)) for label in known]
-        sides = np.array([decision.sides.get(text, -1) > 0 for text in texts], np.int64)
-        return self._sorted(self.classes_)[sides[codes]]
 
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn has to know: indicator matrices are taken."""

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn import config_context
+from sklearn.metrics import roc_auc_score
 
 import ooc_svm
 from ooc_svm import InputError, OocLogisticRegression, OocNuSVR, OocRanker, OocSVC, OocSVR, UsageError
@@ -200,3 +201,39 @@ def test_rankings_are_scored_without_weights():
     assert "sample_weight" not in inspect.signature(OocRanker.score).parameters
     with config_context(enable_metadata_routing=True), pytest.raises(TypeError, match="sample_weight"):
         OocRanker().set_score_request(sample_weight=True)
+
+
+@pytest.mark.parametrize("kind", [OocSVC, OocLogisticRegression])
+def test_categories_of_a_store_are_sorted(kind, tmp_path):
+    """The model has the order of the store, of numbers by size (9 before 10), the estimator sorts them."""
+    names = np.array(["9", "10", "11"])[THREE - 1]
+    data = cells(pd.Categorical(names, categories=["9", "10", "11"]))
+    with warnings.catch_warnings(action="ignore"):
+        data.write_zarr(tmp_path / "a.zarr")
+    calibrated = {"calibrate": "sigmoid"} if kind is OocSVC else {}
+    estimator = kind(C=0.1, **calibrated).fit(tmp_path / "a.zarr")
+    model = estimator.model_
+    assert (model.classes_.tolist(), estimator.classes_.tolist()) == (["9", "10", "11"], ["10", "11", "9"])
+    order = [1, 2, 0]
+    np.testing.assert_array_equal(estimator.coef_, model.coef_[order])
+    np.testing.assert_array_equal(estimator.intercept_, model.intercept_[order])
+    gaps = [each["gap"] for each in model.report["models"]]
+    np.testing.assert_array_equal(estimator.dual_gap_, np.array(gaps)[order])
+    scores = estimator.decision_function(data)
+    np.testing.assert_array_equal(scores, model.decision_function(data)[:, order])
+    np.testing.assert_array_equal(estimator.predict_proba(data), model.predict_proba(data)[:, order])
+    np.testing.assert_array_equal(estimator.predict(data), model.predict(data))
+    np.testing.assert_array_equal(estimator.predict(data), estimator.classes_[scores.argmax(axis=1)])
+    assert roc_auc_score(names, estimator.predict_proba(data), multi_class="ovr") > 0.9
+    assert estimator.score(data) == estimator.score(tmp_path / "a.zarr") == model.score(data)
+
+
+def test_support_vectors_of_sorted_categories(tmp_path):
+    data = cells(pd.Categorical(np.array(["c", "a", "b"])[THREE - 1], categories=["c", "a", "b"]))
+    with warnings.catch_warnings(action="ignore"):
+        data.write_zarr(tmp_path / "a.zarr")
+    estimator = OocSVC(kernel="rbf").fit(tmp_path / "a.zarr")
+    model, order = estimator.model_, [1, 2, 0]
+    assert estimator.classes_.tolist() == ["a", "b", "c"]
+    np.testing.assert_array_equal(estimator.dual_coef_, model.dual_coef_[order])
+    np.testing.assert_array_equal(estimator.n_support_, model.n_support_[order])
