@@ -39,6 +39,8 @@ _ROWS_AT_ONCE = 1 << 16
 # Limit of a line with a label, in bytes: a file without lines is not read whole.
 _LONGEST_LINE = 1 << 12
 
+# Files of the root of a Zarr store; it has one of them at least.
+_ZARR = frozenset(("zarr.json", ".zgroup", ".zmetadata"))
 
 # What damaged archives and headers of arrays raise; RuntimeError where a member is encrypted.
 _UNREADABLE = (
@@ -109,7 +111,11 @@ class _Archive:
     def array(self, name: str) -> _Stream:
         """A new stream over an array, by the last part of its name."""
         member = f"{name.rpartition('/')[2]}.npy"
-        if member not in self._zip.namelist():
+        if member not in (members := self._zip.namelist()):
+            if not _ZARR.isdisjoint(members):
+                raise InputError(
+                    f"{self.location} is a Zarr store in an archive; unpack it and give the folder"
+                )
             raise InputError(
                 f"{self.location} has no {member}, so it holds no sparse matrix of SciPy; save one by "
                 "scipy.sparse.save_npz"
@@ -140,13 +146,13 @@ class NpzRows:
     def __init__(
         self, path: Path, options: ConvertOptions, scratch: Path, progress: Callable[[int], None]
     ) -> None:
-        if options.labels_file is None:
-            raise UsageError(f"{path} has no labels: name a file that has them ({parameter('labels_file')})")
         self.reject_file: Path | None = None
         self._scratch, self._progress = scratch, progress
         self._resources = ExitStack()
         archive = _Archive(path, self._resources)
         layout = archive.layout()
+        if options.labels_file is None:
+            raise UsageError(f"{path} has no labels: name a file that has them ({parameter('labels_file')})")
         self._by_columns = layout.encoding == "csc_matrix"
         columns = np.dtype(np.float64).itemsize * layout.n_rows
         self.plan = plan_conversion(options, sorts=self._by_columns, columns=columns)

@@ -90,6 +90,14 @@ class TestSciPy:
         refused(output, UsageError, "bad_lines is for text", source, labels_file=labels, bad_lines="skip")
         refused(output, UsageError, "give one file of SciPy", [source, source], labels_file=labels)
 
+    @pytest.mark.parametrize("root", ["zarr.json", ".zgroup"])
+    def test_a_zarr_store_in_an_archive(self, tmp_path, output, root):
+        """No labels are asked for: they would not help."""
+        source = tmp_path / "cells.zarr.zip"
+        with zipfile.ZipFile(source, "w") as file:
+            file.writestr(root, "{}")
+        refused(output, InputError, "cells.zarr.zip is a Zarr store in an archive; unpack it", source)
+
     @pytest.mark.fault
     def test_damage(self, tmp_path, rows, labels, output):
         source = tmp_path / "x.npz"
