@@ -152,7 +152,9 @@ class Problem(ABC):
             weights = source.read_weights(start, stop) if source.has_weight else np.ones(stop - start)
             if weights.min(initial=0.0) < 0.0:
                 row = start + int(np.argmin(weights))
-                raise InputError(f"row {row} has the negative weight {weights.min()}; weights are 0 or more")
+                raise InputError(
+                    f"row {row} has the negative weight {weights.min()} in obs/weight; weights are 0 or more"
+                )
             if held_out is not None and marks is not None:
                 mask = held_out.mask(source, start, stop)
                 weights = np.where(mask, 0.0, weights)
