@@ -183,7 +183,7 @@ class TrainOptions(ResolvedOptions):
         None,
         Role.IDENTITY,
         "Weights of the losses of classes, by label; by default 1 for each. On the command line, a label "
-        "with commas stands in double quotes.",
+        "with commas stands in double quotes; an option that is given again takes one label each time.",
         "balanced|LABEL:W,...",
     )
     positive: tuple[float | str, ...] = train_option(
@@ -191,7 +191,8 @@ class TrainOptions(ResolvedOptions):
         (),
         Role.IDENTITY,
         "Labels of the positive class, against all others; by default the larger of two labels, or of more "
-        "each in turn (svc). On the command line, a label with commas stands in double quotes.",
+        "each in turn (svc). On the command line, a label with commas stands in double quotes; an option "
+        "that is given again takes one label each time.",
         "LABEL[,LABEL...]",
     )
     calibrate: str | None = name_option(
