@@ -47,6 +47,14 @@ FALLING = {
     "svc": (MATRIX, LABELS, {**OCAS, "bias": "free", "cut_groups": 8}, 19),
     "alm": (MATRIX, LABELS, {"bias": "free", **ALM}, 23),
 }
+# A column whose products hide those of the others, so that solutions of the master problem may lower D, and
+# reads after which they do.
+LONG = X * np.array([1e8, 1.0, 1.0, 1.0])
+HIDDEN = {
+    "roc-area by ocas": (CLASSES, {"problem": "roc-area", "C": 100.0, **OCAS}, 20),
+    "svc by inexact-alm": (CLASSES, {"bias": "none", "solver": "inexact-alm", "tol": 1e-6}, 30),
+    "svc by alm": (CLASSES, {"bias": "none", "C": 10.0, "solver": "alm", "tol": 1e-6}, 30),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -133,6 +141,17 @@ def test_a_resume_without_a_read_changes_nothing(tmp_path, name):
     again = train(data, labels, checkpoint=tmp_path, max_passes=passes, resume=True, **options)
     assert bits(again) == bits(stopped)
     assert answers(again.report) == answers(stopped.report)
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_bound_that_rounded_products_hide_is_not_lost(tmp_path, name):
+    labels, options, reads = HIDDEN[name]
+    whole = train(LONG, labels, max_passes=40, **options)
+    stopped = train(LONG, labels, checkpoint=tmp_path, max_passes=reads, **options)
+    resumed = train(LONG, labels, checkpoint=tmp_path, resume=True, max_passes=40, **options)
+    assert bits(resumed) == bits(whole)
+    assert resumed.report["models"] == whole.report["models"]
+    assert resumed.report["models"][0]["dual"] >= stopped.report["models"][0]["dual"] > 0.0
 
 
 def test_a_bound_that_the_planes_of_alm_do_not_have_is_not_believed(alm_run, tmp_path):

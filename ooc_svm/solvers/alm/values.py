@@ -19,7 +19,7 @@ from ooc_svm.solvers.base import KeptScores, LinearFunction, Solver
 from ooc_svm.solvers.best_scores import LOSS, LossCount, SlopeSizes
 from ooc_svm.solvers.certificate import does_not_fit
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
-from ooc_svm.solvers.cutting_plane.oracle_solver import check_bound, master_tolerance, take_bound
+from ooc_svm.solvers.cutting_plane.oracle_solver import check_bound, master_tolerance, take_solution
 from ooc_svm.solvers.grid_minimum import lowest
 from ooc_svm.solvers.rounding import inner
 from ooc_svm.solvers.space import LinearSpace
@@ -113,20 +113,19 @@ class AlmValues(Solver):
         """The best combination of the planes, and its bound."""
         certificate, bundle = self.certificate, self.state.bundle
         certificate.offer_dual(0.0, 0.0)
-        tolerance = master_tolerance(certificate, self.stopping)
+        tolerance, before = master_tolerance(certificate, self.stopping), bundle.beta
         if math.isfinite(tolerance) and bundle.solve(1.0, N_GROUPS, tolerance, deadline):
-            take_bound(certificate, bundle, self._bound())
+            take_solution(certificate, bundle, before, self._bound, 1.0, N_GROUPS)
             certificate.offer_dual(0.0, 0.0)
 
-    def _bound(self) -> tuple[float, float]:
-        """D of the planes' multipliers, and its rounding.
+    def _bound(self, w: Float64Array) -> tuple[float, float]:
+        """D of the planes' multipliers, whose point is w, and its rounding.
 
         The bias of an optimum lies among the ``t_i - w.x_i``, and ``|w|^2 / 2 <= P``.
         """
         rounding = self._rounding
         box = 1.0 + rounding.longest * math.sqrt(2.0 * max(self.certificate.upper, 0.0))
-        bundle = self.state.bundle
-        return bundle.bound(bundle.w, rounding, self._plane_operations, box)  # type: ignore[arg-type]
+        return self.state.bundle.bound(w, rounding, self._plane_operations, box)  # type: ignore[arg-type]
 
     @property
     def _plane_operations(self) -> float:
@@ -166,7 +165,7 @@ class AlmValues(Solver):
             raise does_not_fit(
                 self._origin, f"by its planes the loss is {least!r} at least, and it is {losses!r}"
             )
-        check_bound(certificate, bundle, self._bound, self._solve_master, self.stopping)
+        check_bound(certificate, bundle, lambda: self._bound(bundle.w), self._solve_master, self.stopping)
         certificate.offer_dual(0.0, 0.0)
         if certificate.lower > certificate.upper:
             raise does_not_fit(self._origin, "by its planes D is above P")

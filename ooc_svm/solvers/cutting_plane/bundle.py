@@ -133,11 +133,30 @@ class Bundle:
         self.unsolved = int(not solution.in_time)
         if solution.in_time:
             self.beta = solution.beta
-            if not self.is_feasible(C, n_groups):
-                # Many steps may leave a group's sum above C by more than the rounding of a sum.
-                self.beta *= (C / np.maximum(self._totals(n_groups), C))[self.group]
+            self._limit_totals(C, n_groups)
             self.idle = np.where(self.beta > 0.0, 0, self.idle + 1)
         return solution.in_time
+
+    def go_back(self, start: Float64Array, C: float, n_groups: int, *, whole: bool) -> None:
+        """Go back from a solution to the multipliers that there were, or towards them: to the largest D.
+
+        D along the way is that of vectors: products of cuts that are far longer than w are too coarse for it.
+        """
+        if whole:
+            self.beta = start
+        else:
+            step = self.beta - start
+            w, along = self._penalized(start @ self.planes), self._penalized(step @ self.planes)
+            slope, bend = float(self.offsets @ step) - inner(w, along), inner(along, along)
+            t = min(max(slope / bend, 0.0), 1.0) if bend > 0.0 else 0.0
+            self.beta = (1.0 - t) * start + t * self.beta
+            self._limit_totals(C, n_groups)
+        self.idle[self.beta > 0.0] = 0
+
+    def _limit_totals(self, C: float, n_groups: int) -> None:
+        """See to it that multipliers are feasible: rounding may add up in a group's sum."""
+        if not self.is_feasible(C, n_groups):
+            self.beta *= (C / np.maximum(self._totals(n_groups), C))[self.group]
 
     def _solve_free(self, C: float, n_groups: int, tolerance: float, deadline: float | None) -> bool:
         """Solve the master problem with free parameters."""

@@ -43,9 +43,29 @@ def master_tolerance(certificate: Certificate, stopping: Stopping) -> float:
     return max(WANTED_SHARE * stopping.tol * size, PRESENT_SHARE * present)
 
 
-def take_bound(certificate: Certificate, bundle: Bundle, bound: tuple[float, float]) -> None:
-    """Take D of a solution, which a resumed run has to find again from the cuts that are saved."""
-    (certificate.offer_dual if bundle.is_monotone else certificate.set_dual)(*bound)
+def take_solution(
+    certificate: Certificate,
+    bundle: Bundle,
+    before: Float64Array,
+    bound: Callable[[Float64Array], tuple[float, float]],
+    C: float,
+    n_groups: int,
+) -> Float64Array:
+    """Take D of a solution, which a resumed run has to find again from the cuts that are saved.
+
+    Rounding in the products of cuts may hide that D has become lower. Then the multipliers that are kept lie
+    on the way to the solution from those `before`. Returns the point of the solution in any case.
+
+    ``bound``: D of the multipliers of the cuts, and its rounding, for their point.
+    """
+    w = bundle.w
+    value, error = bound(w)
+    for whole in (False, True):
+        if bundle.is_monotone and value + error < certificate.lower:
+            bundle.go_back(before, C, n_groups, whole=whole)
+            value, error = bound(bundle.w)
+    (certificate.offer_dual if bundle.is_monotone else certificate.set_dual)(value, error)
+    return w
 
 
 def check_bound(
@@ -220,10 +240,9 @@ class OracleSolver(Prunable):
         self._offer_nothing()
         if not math.isfinite(self.certificate.lower):
             deadline = None  # without any bound a run has no end
-        tolerance = master_tolerance(self.certificate, self.stopping)
+        tolerance, before = master_tolerance(self.certificate, self.stopping), bundle.beta
         if bundle.solve(oracle.C, oracle.groups, tolerance, deadline):
-            state.w = bundle.w
-            take_bound(self.certificate, bundle, self._bound(state.w))
+            state.w = take_solution(self.certificate, bundle, before, self._bound, oracle.C, oracle.groups)
             self._offer_nothing()
 
     def _offer_nothing(self) -> None:
