@@ -44,6 +44,12 @@ class RowFacts:
         return self._options.named_labels or self._options.label_sets
 
     @property
+    def _given_features(self) -> int | None:
+        """Number of columns, where it was given, or names that it follows from."""
+        given, names = self._options.n_features, self.feature_names
+        return len(names) if given is None and names is not None else given
+
+    @property
     def block_starts(self) -> Sequence[int]:
         """First rows of the blocks known so far."""
         return self._cutter.starts
@@ -63,7 +69,7 @@ class RowFacts:
         if values is not None:
             with np.errstate(over="ignore"):  # what overflows is found by the check
                 values = values.astype(dtype, copy=False)
-        given = self._options.n_features
+        given = self._given_features
         limit = LARGEST_FEATURE_COUNT if given is None else given
         try:
             check_rows(rows.indptr, rows.indices, values, limit)
@@ -88,9 +94,7 @@ class RowFacts:
 
     def check_features(self, n_columns: int, names: FeatureNames | None) -> None:
         """Raise InputError where the next rows are of a matrix that has other columns than the store."""
-        known, limit = self.feature_names, self._options.n_features
-        if limit is None and known is not None:
-            limit = len(known)
+        limit = self._given_features
         if limit is not None and n_columns > limit:
             raise InputError(
                 f"{parameter('matrix')} has {n_columns} columns, and {self._path} has {limit}; give no more"
@@ -191,12 +195,9 @@ class RowFacts:
         }
 
     def _n_features(self, least: int) -> int:
-        names, n_features = self.feature_names, max(least, self._largest_id + 1, self._n_columns)
-        if self._options.n_features is not None:
-            n_features = self._options.n_features
-        elif names is not None:
-            n_features = len(names)
-        check_count(names, n_features, "the store")
+        given = self._given_features
+        n_features = max(least, self._largest_id + 1, self._n_columns) if given is None else given
+        check_count(self.feature_names, n_features, "the store")
         return n_features
 
     def _label_summary(self, names: Sequence[str] | None) -> LabelSummary:

@@ -155,6 +155,18 @@ class TestNames:
         with pytest.raises(InputError, match=r"has 6 columns, and .* has 5; give no more"):
             self.names(tmp_path / "a", self.frame, np.ones((1, 6)))
 
+    @pytest.mark.parametrize("names", [list("abc"), None])
+    def test_rows_with_a_column_beyond_the_names_are_refused(self, names, tmp_path):
+        rows = RowBlock(0, np.array([0, 1, 2], np.int64), np.array([0, 5], np.int32), None)
+        with StoreWriter(tmp_path / "a", feature_names=names) as writer:
+            if names is None:
+                writer.append(self.frame)
+            n_rows, n_columns = writer.n_rows, 3 if names else 5
+            message = rf"^row {n_rows + 1} cannot be written .* outside .*\(n_features is {n_columns}, "
+            with pytest.raises(InputError, match=message):
+                writer.append(LabelledRows(rows, np.array([0.0, 1.0])))
+            assert writer.n_rows == n_rows
+
 
 def test_the_example_of_the_documentation(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
