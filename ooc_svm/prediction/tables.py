@@ -200,6 +200,7 @@ class ParquetTable:
         types = [kind if len(labels) else pa.float64(), *[pa.float64()] * (len(self._names) - 1)]
         self._schema = pa.schema(list(zip(self._names, types, strict=True)))
         self._waiting: list[Float64Array] = []
+        self._n_waiting = 0  # Entries; rows may wait one by one
         self._writer: Any = None
 
     def begin(self, file: BinaryIO) -> None:
@@ -209,7 +210,8 @@ class ParquetTable:
     def add(self, scores: Float64Array) -> None:
         """See `PredictionWriter`; rows wait until they are a group."""
         self._waiting.append(scores)
-        if sum(part.size for part in self._waiting) >= _GROUP_ENTRIES:
+        self._n_waiting += scores.size
+        if self._n_waiting >= _GROUP_ENTRIES:
             self._write()
 
     def end(self) -> None:
@@ -229,6 +231,7 @@ class ParquetTable:
             return
         scores, decision = np.concatenate(self._waiting), self._decision
         self._waiting.clear()
+        self._n_waiting = 0
         if self._sets:
             first: Any = decision.sets(scores)
         else:

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from ooc_svm.cli.app import app
 from ooc_svm.errors import InputError, UsageError
+from ooc_svm.model.decision import Decision
 from ooc_svm.model.file import save_model
 from ooc_svm.model.model import Model
 from ooc_svm.prediction import tables
@@ -111,6 +112,24 @@ class TestParquet:
             assert table[name].to_pylist() == predict(model, data.matrix).tolist()
         predict(values, data.matrix[:0], output=path, scores=True)
         assert pq.read_table(path).num_rows == 0
+
+    def test_rows_that_wait_are_counted_once(self, data: Data, tmp_path: Path) -> None:
+        looks: list[int] = []
+
+        class Scores(np.ndarray[Any, Any]):
+            @property
+            def size(self) -> int:
+                looks.append(1)
+                return len(self)
+
+        decision = Decision.of(linear_model(np.ones(N_FEATURES)))
+        table = tables.ParquetTable(tables.Details(decision))
+        with (tmp_path / "p.parquet").open("wb") as file:
+            table.begin(file)
+            for score in np.ones(200):
+                table.add(np.array([[score]]).view(Scores))
+            assert len(looks) == 200
+            table.end()
 
     def test_where_the_library_is_missing_that_is_said_in_one_sentence(
         self, data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
