@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -185,6 +185,12 @@ class SharedVectors(RowVectors):
             path, content = self.new_path(), entries.tobytes()
             atomic_write(path, lambda file, content=content: file.write(content))  # type: ignore[misc]
             self._point(name, number, Saved(path, 0, google_crc32c.value(content)))
+
+    def _set_at_once(self) -> Iterable[tuple[int, int]]:
+        """Whole partitions where they are objects: to set a part of one is to write all of it."""
+        if not isinstance(self._folder, Address):
+            return super()._set_at_once()
+        return sorted((partition.start, partition.stop) for partition in self._partitions)
 
     def _make(self, name: str, dtype: npt.DTypeLike, fill: float | None) -> RowVector:
         self.version += 1

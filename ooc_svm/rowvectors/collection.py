@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -107,9 +107,13 @@ class RowVectors:
         """Set the entries of `name` from the output of `save`; DamageError if it ends too early."""
         vector = self[name]
         stored = vector.dtype.newbyteorder("<")
-        for start, stop in row_slices(self.n_rows):
+        for start, stop in self._set_at_once():
             chunk = _read_exactly(fileobj, (stop - start) * stored.itemsize, name)
             vector.write(start, np.frombuffer(chunk, stored).astype(vector.dtype, copy=False))
+
+    def _set_at_once(self) -> Iterable[tuple[int, int]]:
+        """Ranges of rows that `load` sets one after another: all rows, in order."""
+        return row_slices(self.n_rows)
 
     def close(self) -> None:
         """Close and remove every vector."""

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import os
 
 import numpy as np
 import pytest
 from helpers.problems_data import cut_rows, noisy_rows
 
+from ooc_svm.cluster import shared_vectors
 from ooc_svm.cluster.partition import Partitioning, assign_segments
 from ooc_svm.cluster.shared_vectors import SharedVectors, load_partition, write_partitions
+from ooc_svm.data.blocks import row_slices
 from ooc_svm.engine.merge import cut_segments
 from ooc_svm.errors import DamageError, StorageError
 from ooc_svm.passes.base import RowSet, rows_of
+from ooc_svm.rowvectors import collection
 from ooc_svm.rowvectors.collection import RowVectors
 from ooc_svm.solvers.streamed_smo.rounds import cut_rounds
 from ooc_svm.system import private_folders
+from ooc_svm.system.address import address_of
 from ooc_svm.system.folders import shared_folder
 
 N_ROWS = 4000
@@ -159,6 +164,29 @@ class TestSharedVectors:
         with open(path, "xb") as file:
             checksums = write_partitions(file, own, names, [partitions[k] for k in numbers])
         vectors.commit(path, names, numbers, checksums)
+
+    @pytest.mark.parametrize("lanes", [False, True])
+    def test_in_a_bucket_are_loaded_by_writing_each_partition_once(self, matrix, lanes, monkeypatch):
+        blocks, objects, writes = cut_rows(matrix, 9), {}, []
+        partitioning = Partitioning.of_blocks(blocks)
+        if lanes:
+            partitioning = Partitioning.of_lanes([each.rows for each in cut_rounds(blocks, 20, 4)])
+
+        def write(path, fill):
+            writes.append(path)
+            fill(file := io.BytesIO())
+            objects[path] = file.getvalue()
+
+        monkeypatch.setattr(shared_vectors, "atomic_write", write)
+        monkeypatch.setattr(shared_vectors, "_open", lambda path: io.BytesIO(objects[path]))
+        monkeypatch.setattr(shared_vectors, "remove_file", objects.pop)
+        monkeypatch.setattr(collection, "row_slices", lambda n_rows: row_slices(n_rows, 10))
+        vectors = SharedVectors(address_of("s3://bucket/run"), partitioning.partitions)
+        vectors.create("dual", np.float64)
+        entries = np.random.default_rng(2).random(N_ROWS)
+        vectors.load("dual", io.BytesIO(entries.tobytes()))
+        np.testing.assert_array_equal(vectors["dual"].read(0, N_ROWS), entries)
+        assert len(writes) == len(objects) == sum(own.n_rows > 0 for own in partitioning.partitions)
 
     def test_that_are_damaged_are_noticed(self, vectors, partitions):
         rng = np.random.default_rng(1)
