@@ -10,6 +10,7 @@ from __future__ import annotations
 import bz2
 import lzma
 import os
+import re
 import sys
 import zlib
 from collections.abc import Callable
@@ -40,6 +41,9 @@ _LARGEST_ZSTD_WINDOW = 128 << 20
 # The 16 kinds of frames that are skipped, and the bytes of one before its content.
 _ZSTD_SKIPPED_MAGICS = tuple(bytes([0x50 + k]) + b"\x2a\x4d\x18" for k in range(16))
 _ZSTD_SKIPPED_HEAD = 8
+# Compressed bytes that a decompressor takes at once: it gives back what follows its member, a copy.
+_PIECE_BYTES = 1 << 14
+_ZEROS = re.compile(rb"\0*")
 # What the errors of the libraries say where a file asks for more memory than is allowed.
 _TOO_MUCH_MEMORY = ("Memory usage limit exceeded", "requires too much memory")
 
@@ -151,6 +155,13 @@ _FORMATS = (
 )
 
 
+def _zeros_end(content: bytes, start: int) -> int:
+    """Where the zeros from a place on end."""
+    found = _ZEROS.match(content, start)
+    assert found is not None
+    return found.end()
+
+
 def format_of_content(head: bytes) -> Format | None:
     """The format of a file from its first `MAGIC_BYTES` bytes; None if it is not compressed."""
     return next((each for each in _FORMATS if head.startswith(each.magics)), None)
@@ -187,7 +198,7 @@ class Members:
 
     def __init__(self, name: str, format_: Format, head: bytes, read: Callable[[], bytes]) -> None:
         self._name, self._format, self._read = name, format_, read
-        self._raw = head  # read and not decompressed
+        self._raw, self._place = head, 0  # what was read last, and where the part begins that is to be done
         self._bytes_read = len(head)
         self._member: Any = None
 
@@ -197,15 +208,18 @@ class Members:
         Raises InputError where the data are damaged or truncated, or something else follows them.
         """
         while self._member is not None or self._begin_member():
-            if self._member.needs_input and not self._raw and not self._read_more():
-                raise self._truncated(f", at byte {self._bytes_read}")
-            raw, self._raw = (self._raw, b"") if self._member.needs_input else (b"", self._raw)
+            piece = b""
+            if self._member.needs_input:
+                if self._place == len(self._raw) and not self._read_more():
+                    raise self._truncated(f", at byte {self._bytes_read}")
+                piece = self._raw[self._place : self._place + _PIECE_BYTES]
+                self._place += len(piece)
             try:
-                data: bytes = self._member.decompress(raw, n_bytes)
+                data: bytes = self._member.decompress(piece, n_bytes)
             except (zlib.error, OSError, EOFError, ValueError, lzma.LZMAError, zstd.ZstdError) as error:
                 raise self._failure(error) from error
             if self._member.eof:
-                self._raw = self._member.unused_data + self._raw
+                self._place -= len(self._member.unused_data)
                 self._member = None
             if data:
                 return data
@@ -214,7 +228,7 @@ class Members:
     def _read_more(self) -> bool:
         """Read some more of the file; False at its end."""
         data = self._read()
-        self._raw += data
+        self._raw, self._place = self._raw[self._place :] + data, 0
         self._bytes_read += len(data)
         return len(data) > 0
 
@@ -222,16 +236,18 @@ class Members:
         """Begin with the next member; False at the end of the file."""
         while True:
             if self._format.zero_padding:
-                self._raw = self._raw.lstrip(b"\0")
-            if len(self._raw) >= MAGIC_BYTES or not self._read_more():
+                self._place = _zeros_end(self._raw, self._place)
+            if len(self._raw) - self._place >= MAGIC_BYTES or not self._read_more():
                 break
-        if not self._raw:
+        rest = self._raw[self._place : self._place + MAGIC_BYTES]
+        if not rest:
             return False
-        if not self._raw.startswith(self._format.magics):
-            if any(magic.startswith(self._raw) for magic in self._format.magics):
+        if not rest.startswith(self._format.magics):
+            if any(magic.startswith(rest) for magic in self._format.magics):
                 raise self._truncated("")
+            place = self._bytes_read - len(self._raw) + self._place
             raise InputError(
-                f"{self._name}: what follows the compressed data at byte {self._bytes_read - len(self._raw)} "
+                f"{self._name}: what follows the compressed data at byte {place} "
                 f"is not {self._format.name} data: remove it, or get the file again"
             )
         self._member = self._format.open()

@@ -8,14 +8,16 @@ import lzma
 import os
 import socket
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.compressors import COMPRESSORS, zstd
 
 from ooc_svm.errors import InputError, StorageError
 from ooc_svm.text import inputs
-from ooc_svm.text.compression import window_bytes
+from ooc_svm.text.compression import Members, format_of_name, window_bytes
 from ooc_svm.text.inputs import LineTooLongError, open_input
 
 TEXT = b"".join(b"%d %d:0.%d\n" % (k % 2, k + 1, k * k) for k in range(400))
@@ -59,6 +61,32 @@ def test_all_members_are_read(tmp_path: Path, suffix: str, read_bytes: int) -> N
     compress = COMPRESSORS[suffix]
     data = compress(TEXT[:1001]) + compress(b"") + compress(TEXT[1001:1002]) + compress(TEXT[1002:])
     assert read(write(tmp_path / f"data{suffix}", data), read_bytes) == TEXT
+
+
+@pytest.mark.parametrize("suffix", COMPRESSED)
+def test_short_members_take_little_of_what_follows_them(suffix: str) -> None:
+    """What follows a member was copied for each of them: a megabyte for every log line."""
+    one, count, taken = COMPRESSORS[suffix](TEXT[:50]), 3000, 0
+    format_ = format_of_name(f"data{suffix}")
+    assert format_ is not None
+
+    class Counted:
+        def __init__(self) -> None:
+            self._member = format_.open()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._member, name)
+
+        def decompress(self, data: bytes, max_length: int) -> bytes:
+            nonlocal taken
+            taken += len(data)
+            text: bytes = self._member.decompress(data, max_length)
+            return text
+
+    read = iter([(one * count)[6:], b""]).__next__
+    members = Members("data", replace(format_, open=Counted), one[:6], read)
+    assert b"".join(iter(lambda: members.read(1 << 20), b"")) == TEXT[:50] * count
+    assert taken <= count * (1 << 14)
 
 
 def test_zstd_skippable_frames_are_passed_over(tmp_path: Path) -> None:
