@@ -53,7 +53,7 @@ LARGEST_ID = 2**31 - 2
 _LARGEST_QID = np.uint64(2**63 - 1)
 _LAST_SAFE_QID = np.uint64((2**63 - 1) // 10)
 _LARGEST_LONG_INDEX = np.uint64(10**12)
-_MINUS, _POINT = ord("-"), ord(".")
+_PLUS, _MINUS, _POINT, _ONE = (ord(character) for character in "+-.1")
 _ASCII_ZERO = np.uint64(ord("0"))
 _LONGEST_FRACTION, _LONGEST_WHOLE, _63 = (np.uint64(k) for k in (16, 7, 63))
 _NUL, _TAB, _LF, _VT, _FF, _CR, _SPACE, _HASH, _COMMA, _COLON = 0, 9, 10, 11, 12, 13, 32, 35, 44, 58
@@ -188,6 +188,37 @@ def _bad_end(buffer: ByteArray, p: np.uint64) -> tuple[int, np.uint64]:
     return BAD_FEATURE if token == p else BAD_VALUE, token
 
 
+@inlined
+def _read_short(
+    buffer: ByteArray, token: np.uint64, start: np.uint64, others: np.uint64, end: np.uint64, plain: bool
+) -> tuple[bool, float]:
+    """The value from ``token + start`` to ``token + end``: (is it digits, point and minus at most, value).
+
+    ``others`` has the bytes from the token on that are no digits, the first of them the colon. Of a token
+    that is not ``plain`` up to there, nothing is read.
+    """
+    negative = np.uint64(buffer[token + start] == _MINUS)
+    others &= (others - ONE) & ~(negative << (start & _63))
+    start += negative
+    whole_end = count_trailing_zeros(others)
+    point = np.uint64(buffer[token + whole_end] == _POINT)
+    n_fraction = (count_trailing_zeros(others & (others - ONE)) - whole_end - ONE) * point
+    plain = (
+        plain
+        and whole_end - start - ONE < _LONGEST_WHOLE
+        and n_fraction <= _LONGEST_FRACTION
+        and whole_end + point + n_fraction == end
+    )
+    if not plain:
+        return False, 0.0
+    whole = np.uint64(buffer[token + start]) - _ASCII_ZERO
+    if whole_end - start > ONE:
+        whole = join_digits(load_digits(buffer, token + start), whole_end - start)
+    digits = token + whole_end + ONE
+    first, second = load_digits(buffer, digits), load_digits(buffer, digits + EIGHT)
+    return short_decimal(whole, n_fraction, first, second, negative)
+
+
 @compiled
 def _read_features(
     buffer: ByteArray,
@@ -213,30 +244,20 @@ def _read_features(
         others = mask_other_than_digits(buffer, token)
         n_index = count_trailing_zeros(others)
         start = n_index + ONE
-        negative = np.uint64(buffer[token + start] == _MINUS)
-        others &= (others - ONE) & ~(negative << (start & _63))
-        start += negative
-        whole_end = count_trailing_zeros(others)
-        point = np.uint64(buffer[token + whole_end] == _POINT)
-        n_fraction = (count_trailing_zeros(others & (others - ONE)) - whole_end - ONE) * point
+        blank = buffer[p] == _SPACE or buffer[p] == _TAB
+        index, value, end = ZERO, 1.0, token + separator
         plain = (
-            (buffer[p] == _SPACE or buffer[p] == _TAB)
-            and n_index - ONE < EIGHT
+            separator == start + ONE
+            and buffer[token + start] == _ONE
             and buffer[token + n_index] == _COLON
-            and whole_end - start - ONE < _LONGEST_WHOLE
-            and n_fraction <= _LONGEST_FRACTION
-            and whole_end + point + n_fraction == separator
+            and n_index - ONE < EIGHT
+            and blank
         )
-        index, value, end = ZERO, 0.0, token + separator
+        if not plain:
+            plain = blank and n_index - ONE < EIGHT and buffer[token + n_index] == _COLON
+            plain, value = _read_short(buffer, token, start, others, separator, plain)
         if plain:
             index = join_digits(load_digits(buffer, token), n_index)
-            whole = np.uint64(buffer[token + start]) - _ASCII_ZERO
-            if whole_end - start > ONE:
-                whole = join_digits(load_digits(buffer, token + start), whole_end - start)
-            digits = token + whole_end + ONE
-            plain, value = short_decimal(
-                whole, n_fraction, load_digits(buffer, digits), load_digits(buffer, digits + EIGHT), negative
-            )
         if not plain:
             p = token = _skip_blanks(buffer, p)
             if not _is_digit(buffer[p]):
@@ -346,6 +367,35 @@ def _read_head(
     return DONE, end, label, ZERO, QID_ON_NONE
 
 
+@inlined
+def _head(
+    buffer: ByteArray, p: np.uint64, line: np.uint64, rule: int, kind: int
+) -> tuple[int, np.uint64, float, np.uint64, int]:
+    """What `_read_head` gives, without a call where a label of a few digits stands before a feature."""
+    negative = buffer[p] == _MINUS
+    start = p + (ONE if negative or buffer[p] == _PLUS else ZERO)
+    n_digits = count_trailing_zeros(mask_other_than_digits(buffer, start))
+    end = start + n_digits
+    if (
+        kind == NUMBERS
+        and rule != QID_ON_ALL
+        and n_digits - ONE < EIGHT
+        and buffer[end] == _SPACE
+        and _is_digit(buffer[end + ONE])
+    ):
+        label = np.float64(np.int64(join_digits(load_digits(buffer, start), n_digits)))
+        return DONE, end, -label if negative else label, ZERO, QID_ON_NONE
+    return _read_head(buffer, p, line, rule, kind)
+
+
+@inlined
+def _line_end(buffer: ByteArray, p: np.uint64) -> tuple[bool, np.uint64]:
+    """What `_end_of_line` gives, without a call where the line ends at once."""
+    if buffer[p] == _LF:
+        return True, p + ONE
+    return _end_of_line(buffer, p)
+
+
 @compiled
 def parse_lines(
     buffer: ByteArray,
@@ -385,14 +435,14 @@ def parse_lines(
             if row == len(labels):
                 code, p = FULL, line
                 break
-            code, p, label, qid, rule = _read_head(buffer, p, line, state[QID_RULE], state[LABEL_KIND])
+            code, p, label, qid, rule = _head(buffer, p, line, state[QID_RULE], state[LABEL_KIND])
             kept, n_zeros, width, other_than_one = n, ZERO, ZERO, False
             if code == DONE:
                 code, p, kept, n_zeros, width, other_than_one = _read_features(
                     buffer, p, base, largest, indices, values, n
                 )
         if code == DONE:
-            well, p = _end_of_line(buffer, p)
+            well, p = _line_end(buffer, p)
             code = DONE if well else BAD_BYTE
         if code != DONE:
             state[ERROR_OFFSET] = p

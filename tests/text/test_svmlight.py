@@ -172,6 +172,19 @@ def one_row(values: list[float] | None, dtype: str = "float64", label: float = 1
     return LabelledRows(rows, np.array([label]))
 
 
+@pytest.mark.parametrize("rest", ["", " 3:1", "  3:1", "\t3:1", " 3:1 4:1", " # 3:1", " qid:5 3:1", "\r"])
+def test_labels_of_few_digits_and_values_that_are_1(rest: str) -> None:
+    texts = ["0", "-0", "+0", "7", "-7", "+7", "007", "12345678", "-87654321", "123456789", "1.5", "-1e2"]
+    code, arrays = parse_text("".join(f"{text}{rest}\n" for text in texts).encode(), dtype="float64")
+    assert code == DONE
+    labels, n_rows = np.array([float(text) for text in texts]), len(texts)
+    np.testing.assert_array_equal(arrays.labels[:n_rows].view(np.int64), labels.view(np.int64))
+    width = rest.partition("#")[0].count(":1")
+    assert arrays.state[NONZEROS] == width * n_rows
+    assert (arrays.values[: width * n_rows] == 1.0).all()
+    assert (arrays.indices[: width * n_rows].reshape(n_rows, width) == np.arange(2, 2 + width)).all()
+
+
 def test_written_form_of_numbers() -> None:
     values = [1, 0.5, 1e-5, 1.5e-6, 12345, 123.25, 1e16, 1e17, 1.5e300, 5e-324, -0.1, 0.1 + 0.2]
     text = format_rows(one_row(values, label=-2.5)).decode().split()
