@@ -13,7 +13,15 @@ from ooc_svm.errors import DamageError, InputError, UsageError, parameter
 from ooc_svm.parameters import Complaint, Kind
 from ooc_svm.system.address import address_of, located
 from ooc_svm.system.files import check_writable, exists, is_same_file, read_head
-from ooc_svm.system.recognition import MODEL, STATE, check_outside_stores, first_bytes, is_zarr, known_kind
+from ooc_svm.system.recognition import (
+    MODEL,
+    PARQUET,
+    STATE,
+    check_outside_stores,
+    first_bytes,
+    is_zarr,
+    known_kind,
+)
 
 # Bytes that are looked at of a file that text would replace; how a row of SVMlight text begins, perhaps
 # without a label; and how exported models begin, which have such rows.
@@ -106,7 +114,7 @@ def check_text_target(path: str) -> None:
     """Refuse to write text over what is no text, or rows of SVMlight text; a table of Parquet over others."""
     head = first_bytes(path, _HEAD_BYTES)
     if path.lower().endswith(".parquet"):
-        fits = head[:4] in (b"", b"PAR1")
+        fits = head[:4] in (b"", PARQUET)
     else:
         is_text = not any(byte < 32 and byte not in b"\t\n\r" for byte in head)
         fits = is_text and (head.startswith(_EXPORTED) or _ROW.search(head) is None)

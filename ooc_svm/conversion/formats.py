@@ -14,6 +14,7 @@ from ooc_svm.errors import StorageError
 from ooc_svm.store.storage import is_hdf5
 from ooc_svm.system.address import address_of, located
 from ooc_svm.system.files import read_head
+from ooc_svm.system.recognition import PARQUET, ZIP
 from ooc_svm.text.ahead import over_inputs
 from ooc_svm.text.inputs import InputMetadata, check_text, display_name
 from ooc_svm.text.reader import TextCounts
@@ -57,7 +58,7 @@ class InputRows(Protocol):
         """The rows without explicit zeros, in order, with their weights if there are any; once."""
 
 
-_MAGIC = {b"PK\x03\x04": "npz", b"PAR1": "parquet"}
+_MAGIC = {ZIP: "npz", PARQUET: "parquet"}
 
 
 def format_of(paths: Sequence[str | os.PathLike[str]]) -> str:

@@ -33,7 +33,7 @@ from ooc_svm.system.files import (
     status_of,
     storage_errors,
 )
-from ooc_svm.system.recognition import known_kind
+from ooc_svm.system.recognition import HDF5, known_kind
 
 ADVICE = "copy the store again or make it again from its source"
 """What to do about a damaged store."""
@@ -49,8 +49,6 @@ NewBytes = Callable[[int], Bytes]
 
 # Bytes announced in one call: of a longer range the system may fetch a part only.
 _ANNOUNCED_BYTES = 1 << 19
-
-_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
 FILL_HINT = (
     " (a writer may leave out chunks of zeros: then save it within "
@@ -342,7 +340,7 @@ def is_hdf5(path: str | os.PathLike[str]) -> bool:
         if not os.path.isfile(path):  # to open a pipe would wait for its writer
             return False
         with open(path, "rb") as file:
-            return file.read(len(_HDF5_MAGIC)) == _HDF5_MAGIC
+            return file.read(len(HDF5)) == HDF5
     except OSError:
         return False
 

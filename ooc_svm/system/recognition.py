@@ -18,6 +18,9 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 ZSTD = b"\x28\xb5\x2f\xfd"
 """First bytes of a frame of zstd."""
 
+HDF5, ZIP, PARQUET = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04", b"PAR1"
+"""First bytes of files that are converted; ``.npz`` is an archive of zip."""
+
 _NO_DATA = {
     MODEL: "a model of ooc-svm",
     STATE: "a saved state of a training",

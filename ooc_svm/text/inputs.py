@@ -19,7 +19,7 @@ from ooc_svm.system.descriptors import close_unwritten
 from ooc_svm.system.files import IrregularFileError, file_status, open_regular, status_of
 from ooc_svm.system.object_files import HEAD_BYTES, ObjectReader, matching
 from ooc_svm.system.objects import Bucket, ObjectVersion
-from ooc_svm.system.recognition import BYTE_ORDER_MARK
+from ooc_svm.system.recognition import BYTE_ORDER_MARK, HDF5, PARQUET, ZIP
 from ooc_svm.text.compression import MAGIC_BYTES, Members, format_of_content, format_of_name
 from ooc_svm.text.decimals import PADDING
 from ooc_svm.text.simd import ByteArray
@@ -28,7 +28,7 @@ READ_BYTES = 1 << 20
 """Largest single read of a file, in bytes."""
 
 # Files that are converted, but are no text, by their first bytes.
-_NO_TEXT = {b"\x89HDF": "HDF5 (AnnData)", b"PK\x03\x04": "an archive (.npz)", b"PAR1": "Parquet"}
+_NO_TEXT = {HDF5[:4]: "HDF5 (AnnData)", ZIP: "an archive (.npz)", PARQUET: "Parquet"}
 
 CHUNK_BYTES = 8 << 20
 """Size of a chunk of text, in bytes."""
