@@ -216,7 +216,8 @@ def _read_short(
         whole = join_digits(load_digits(buffer, token + start), whole_end - start)
     digits = token + whole_end + ONE
     first, second = load_digits(buffer, digits), load_digits(buffer, digits + EIGHT)
-    return short_decimal(whole, n_fraction, first, second, negative)
+    exact, value = short_decimal(whole, n_fraction, first, second, negative)
+    return exact, value
 
 
 @compiled
@@ -385,7 +386,8 @@ def _head(
     ):
         label = np.float64(np.int64(join_digits(load_digits(buffer, start), n_digits)))
         return DONE, end, -label if negative else label, ZERO, QID_ON_NONE
-    return _read_head(buffer, p, line, rule, kind)
+    code, end, label, qid, rule = _read_head(buffer, p, line, rule, kind)
+    return code, end, label, qid, rule
 
 
 @inlined
@@ -393,7 +395,8 @@ def _line_end(buffer: ByteArray, p: np.uint64) -> tuple[bool, np.uint64]:
     """What `_end_of_line` gives, without a call where the line ends at once."""
     if buffer[p] == _LF:
         return True, p + ONE
-    return _end_of_line(buffer, p)
+    well, p = _end_of_line(buffer, p)
+    return well, p
 
 
 @compiled
