@@ -300,12 +300,12 @@ def test_threads_and_resumption_change_no_bits(stores, tmp_path, bias):
     whole = train(store, **options, threads=1)
     assert whole.report["passes"] > 3
     assert bits(train(store, **options, threads=3)) == bits(whole)
-    for passes in range(1, whole.report["passes"]):
-        own = {"checkpoint": tmp_path / f"{passes}"}
-        train(store, **options, **own, max_passes=passes)
-        gone_on = train(store, **options, **own, resume=True)
-        assert answers(gone_on.report) == answers(whole.report)
-        assert bits(gone_on) == bits(whole)
+    # Stopped after each pass: what any of the stops changed would be seen at the end.
+    for passes in range(1, whole.report["passes"] + 1):
+        own = {"checkpoint": tmp_path / "stopped", "resume": passes > 1, "max_passes": passes}
+        gone_on = train(store, **options, **own)
+    assert answers(gone_on.report) == answers(whole.report)
+    assert bits(gone_on) == bits(whole)
 
 
 def as_older(folder):
