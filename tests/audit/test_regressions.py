@@ -85,7 +85,7 @@ def test_targets_far_from_zero_without_a_free_bias(bias, loss, offset):
 
 def test_many_steps_on_resident_rows_allow_for_little_rounding(monkeypatch):
     """What they add to D follows from where multipliers began and ended, not from each step."""
-    monkeypatch.setattr("ooc_svm.solvers.streamed_smo.working_set.MOST_COLUMNS", 0)
+    monkeypatch.setattr("ooc_svm.solvers.streamed_smo.plan.most_columns", lambda *shape: 0)
     rows = make_rows(
         "svc", n=478, d=14, seed=880659097, values="normal", noise=2.0, labels="several", ranks=3
     )

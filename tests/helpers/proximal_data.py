@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 from helpers.losses import make_loss
@@ -10,6 +12,7 @@ from scipy import sparse
 
 from ooc_svm.passes.crew import Alone, Crew
 from ooc_svm.solvers.streamed_smo import dual_loops, proximal
+from ooc_svm.solvers.streamed_smo.dense_system import row_products
 
 MU = 0.3
 
@@ -29,6 +32,8 @@ class Rows:
     density: float = 0.4
     far: tuple[float, float] = (1.0, 1.0)  # Means of the columns, where there is a mean row
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(7))
+
+    in_rows: ClassVar[bool] = False  # Whether a dense system is one of the rows
 
     def __post_init__(self) -> None:
         rng, n, d = self.rng, self.n, self.d
@@ -67,6 +72,7 @@ class Rows:
         return proximal.Solve(
             self.of_loss, self.csr, self.places, self.squares, self.moments, self.mean_row, self.scale2,
             self.w, self.bias, self.targets, self.dual, self.stationarity,
+            partial(row_products, self.csr, self.d, self.scale2) if self.in_rows else None,
         )  # fmt: skip
 
     def sweeps(self, most: int) -> None:

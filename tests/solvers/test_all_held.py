@@ -84,7 +84,7 @@ def in_rounds(monkeypatch):
     """A read has several rounds though all rows may be held, so that some leave in the middle of one."""
     monkeypatch.setitem(effort.EFFORTS, 0, replace(effort.EFFORTS[0], one_round=False))
     for name in ("is_narrow", "has_proximal_steps"):
-        monkeypatch.setattr(plan, name, lambda dimension: False)
+        monkeypatch.setattr(plan, name, lambda *shape: False)
 
 
 @pytest.mark.parametrize("lanes", [1, 2])

@@ -61,7 +61,7 @@ def origins(monkeypatch):
 @pytest.fixture
 def many_columns(monkeypatch):
     """Rows are solved as if they had many: by steps of one multiplier at a time, which take long."""
-    monkeypatch.setattr("ooc_svm.solvers.streamed_smo.working_set.MOST_COLUMNS", 0)
+    monkeypatch.setattr("ooc_svm.solvers.streamed_smo.plan.most_columns", lambda *shape: 0)
     monkeypatch.setattr("ooc_svm.solvers.streamed_smo.proximal.MOST_DIRECT", 0)
 
 

@@ -78,10 +78,14 @@ def test_others_are_asked_where_they_may_be_of_use(capacity, n_columns, expected
 
 @pytest.mark.parametrize("n_elements", [1, 4 * proximal.PIECE_ELEMENTS, 10**12])
 @pytest.mark.parametrize("d", [9, 256, 257, 400, 4096])
-def test_the_plan_knows_what_a_step_takes(d, n_elements, monkeypatch):
+@pytest.mark.parametrize("in_rows", [False, True])
+def test_the_plan_knows_what_a_step_takes(d, n_elements, in_rows, monkeypatch):
     pieces = proximal.count_pieces(n_elements)
     monkeypatch.setattr(proximal, "count_pieces", lambda n: pieces)
-    a_row, others = proximal_bytes(d, n_elements)
+    monkeypatch.setattr(proximal, "row_system_cost", lambda n_rows, n_columns: (1.0, 1.0, 1.0, 0.0))
+    monkeypatch.setattr(Rows, "in_rows", in_rows)
+    a_row, others, of_all = proximal_bytes(d, n_elements, 300)
+    others += in_rows * of_all
     # The first run loads what it calls; what other threads of this process take meanwhile only adds.
     peaks = []
     for _ in range(10):

@@ -12,7 +12,7 @@ from ooc_svm.solvers.streamed_smo import dual_loops, proximal
 LOSSES = ["hinge", "squared-hinge", "lp", "logistic", "epsilon-insensitive", "squared-epsilon-insensitive"]
 
 
-WAYS = ["system", "products", "dense"]
+WAYS = ["system", "products", "dense", "rows"]
 
 
 def with_constants(monkeypatch, **constants) -> None:
@@ -21,10 +21,12 @@ def with_constants(monkeypatch, **constants) -> None:
 
 
 def take_way(monkeypatch, way: str) -> None:
-    """Let directions be found by a system, by products, or by a dense system after one product."""
+    """Let directions be found by a system, by products, or by a dense one, maybe of rows, after a product."""
     with_constants(monkeypatch, MOST_DIRECT=256 if way == "system" else 0)
-    each = {"products": np.inf, "dense": 1.0}.get(way, 0.0)
-    with_constants(monkeypatch, system_cost=lambda n_columns: (1.0, each, each))
+    each = np.inf if way == "products" else 1.0
+    with_constants(monkeypatch, system_cost=lambda n_columns: (1.0, each, each, 0.0))
+    with_constants(monkeypatch, row_system_cost=lambda n_rows, n_columns: (1.0, 1.0, 1.0, 0.0))
+    monkeypatch.setattr(Rows, "in_rows", way == "rows")
 
 
 @pytest.fixture(params=WAYS)

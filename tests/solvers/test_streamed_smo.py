@@ -85,7 +85,7 @@ class TestReference:
     def test_data_of_some_size_are_solved_at_once(self, stores, rows, weights, monkeypatch, loss, bias):
         monkeypatch.setattr(effort, "EFFORTS", {0: effort.EFFORTS[2_000_000]})
         for name in ("is_narrow", "has_proximal_steps"):
-            monkeypatch.setattr(plan, name, lambda dimension: False)
+            monkeypatch.setattr(plan, name, lambda *shape: False)
         problem = {"loss": loss, "bias": bias, "C": 0.4}
         model = train(stores[problem_of(loss), "many"], tol=1e-5, resident=1.0, **options_of(**problem))
         assert model.report["rounds"] == 1

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ooc_svm.solvers.streamed_smo import team_loops
-from ooc_svm.solvers.streamed_smo.proximal import MOST_COLUMNS
+from ooc_svm.solvers.streamed_smo.proximal import MOST_COLUMNS, MOST_OF_DENSE
 from ooc_svm.solvers.streamed_smo.resident_rows import LEAST_PART, PARTS, count_parts
 from ooc_svm.solvers.streamed_smo.team import LONGEST_REST, Team, on_lines
 
@@ -56,11 +56,13 @@ def test_the_parts_of_rows(dtype, seed, n_parts, first):
 
 def test_the_number_of_parts_follows_from_the_length_of_rows():
     lengths = [0, 1, 2 * LEAST_PART - 1, 2 * LEAST_PART, 4 * LEAST_PART, 10**6]
-    wide = MOST_COLUMNS + 2
+    wide = MOST_OF_DENSE + 2
     assert [count_parts(wide, length * 1000, 1000) for length in lengths] == [1, 1, 1, 2, 4, PARTS[-1]]
     assert count_parts(wide, 0, 0) == 1
-    # With fewer columns there are proximal steps.
-    assert count_parts(wide - 1, 4000 * 1000, 1000) == 1
+    # With fewer columns there are proximal steps; with some more, if rows have a quarter of them.
+    assert count_parts(MOST_COLUMNS + 1, 800 * 1000, 1000) == 1
+    assert count_parts(MOST_COLUMNS + 2, 800 * 1000, 1000) == 4
+    assert count_parts(MOST_OF_DENSE, MOST_OF_DENSE // 4 * 1000, 1000) == 1
 
 
 @pytest.mark.parametrize("n_parts", [2, 16])

@@ -8,7 +8,7 @@ from helpers.train_data import bits, make_store, store_rows
 
 from ooc_svm import train
 from ooc_svm.errors import DamageError
-from ooc_svm.solvers.streamed_smo import plan, working_set
+from ooc_svm.solvers.streamed_smo import plan
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.sweep import CopiedRows
 from ooc_svm.system.arrayfile import read_arrays, write_arrays
@@ -35,7 +35,7 @@ def store(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def no_proximal_steps(monkeypatch):
     """Which data with so many columns that they get numbers do not have."""
-    monkeypatch.setattr(working_set, "MOST_COLUMNS", 0)
+    monkeypatch.setattr(plan, "most_columns", lambda *shape: 0)
 
 
 @pytest.fixture

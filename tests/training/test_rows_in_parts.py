@@ -38,9 +38,8 @@ def parted(monkeypatch):
         return found
 
     monkeypatch.setattr(resident_rows, "LEAST_PART", 4)
-    monkeypatch.setattr(
-        proximal, "MOST_COLUMNS", -1
-    )  # with so few columns there were steps in place of parts
+    for name in ("MOST_COLUMNS", "MOST_OF_DENSE"):  # with so few columns there were steps in place of parts
+        monkeypatch.setattr(proximal, name, -1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
     monkeypatch.setattr(team.Team, "help", help_in)
     return helped

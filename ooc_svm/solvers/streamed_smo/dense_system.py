@@ -1,9 +1,15 @@
 """Newton's directions of proximal steps from a dense system, where products would take longer.
 
-With a large C the conjugate gradient method takes hundreds of products, see
-`ooc_svm.solvers.streamed_smo.newton_loops`. Where rows are long, it is cheaper to put
+With a large C, or rows that have a large part in common, the conjugate gradient method takes hundreds of
+products, see `ooc_svm.solvers.streamed_smo.newton_loops`. Where rows are long, it is cheaper to put
 ``F' = I + sum_i s_i x_i x_i'`` together from dense copies of the free rows, some at a time, and to solve the
 system: the linear algebra library takes much less time for an element of it than a product for a nonzero.
+
+Of fewer rows than columns the system is one of the free rows X. With S for their slopes (Woodbury),
+
+    F'^-1 = I - X' S^1/2 (I + S^1/2 X X' S^1/2)^-1 S^1/2 X
+
+where X X' is that of all resident rows, which is put together once and serves all steps and models.
 """
 
 from __future__ import annotations
@@ -11,9 +17,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array, Values
+from ooc_svm.data.blocks import Float64Array, Int64Array, Values
+from ooc_svm.ops.rows import add_rows
+from ooc_svm.solvers.streamed_smo import dual_loops
+from ooc_svm.solvers.streamed_smo.newton_loops import inner
 
-MOST_SYSTEM = 1024  # Columns up to which there is a system; more take too much memory
+MOST_SYSTEM = 1024  # Columns or rows up to which there is a system; more take too much memory
 
 ROWS = 256  # Rows that are dense at a time
 
@@ -21,18 +30,40 @@ ROWS = 256  # Rows that are dense at a time
 # library: a pair of columns, for each row; three columns, once; and a nonzero that is copied.
 SQUARE, CUBE, COPY = 1.0 / 64.0, 1.0 / 36.0, 10.0
 
+# The products of the rows with each other serve so many directions, at least. Elements that are dense at a
+# time while they are found, and the bytes of one with what finds it.
+SHARED = 16
+PIECE_ELEMENTS, PIECE_BYTES = 1 << 19, 48
 
-def system_cost(n_columns: int) -> tuple[float, float, float]:
-    """What a system is worth in nonzeros of a product: once, for each free row, for each nonzero of these."""
+
+def in_rows(n_rows: int, n_columns: int) -> bool:
+    """Whether a system is one of the rows; ``n_rows``: that are resident."""
+    return n_rows <= MOST_SYSTEM and n_rows < n_columns
+
+
+def system_cost(n_columns: int) -> tuple[float, float, float, float]:
+    """What a system is worth in nonzeros of a product.
+
+    Once, for each free row, for each nonzero of these, and for three of the free rows.
+    """
     if n_columns > MOST_SYSTEM:
-        return np.inf, 0.0, 0.0
-    return CUBE * n_columns**3, SQUARE * n_columns**2, COPY
+        return np.inf, 0.0, 0.0, 0.0
+    return CUBE * n_columns**3, SQUARE * n_columns**2, COPY, 0.0
 
 
-def system_bytes(dimension: int) -> int:
-    """Bytes that a direction takes; ``dimension``: columns, of which one may be the bias."""
-    n = dimension + 1
-    return 8 * (2 * n + ROWS) * n if dimension <= MOST_SYSTEM + 1 else 0
+def row_system_cost(n_rows: int, n_columns: int) -> tuple[float, float, float, float]:
+    """What a system of the rows is worth, see `system_cost`, be their products known or not."""
+    return SQUARE / SHARED * n_rows**2 * n_columns, 0.0, 2.0, CUBE
+
+
+def system_bytes(dimension: int, n_rows: int) -> tuple[int, int]:
+    """Bytes of a direction, and those that serve all of them.
+
+    ``dimension``: columns, of which one may be the bias. ``n_rows``: there are; as many may be resident.
+    """
+    n, m = dimension + 1, min(n_rows, MOST_SYSTEM)
+    of_columns = 8 * (2 * n + ROWS) * n if dimension <= MOST_SYSTEM + 1 else 0
+    return max(of_columns, 24 * m * m), 16 * m * m + PIECE_BYTES * PIECE_ELEMENTS
 
 
 def dense_direction(
@@ -88,11 +119,92 @@ def dense_direction(
     return float(solution[d])
 
 
+def row_products(
+    matrix: tuple[Values, Values, Values | None], n_columns: int, scale2: Float64Array | None
+) -> Float64Array:
+    """Products of all rows with each other, columns being scaled; shape (m, m).
+
+    Columns are dense some at a time. They ascend in each row.
+    """
+    indptr, indices, values = matrix
+    bounds, m = indptr.astype(np.int64), len(indptr) - 1
+    products, width = np.zeros((m, m)), max(PIECE_ELEMENTS // max(m, 1), 1)
+    starts = bounds[:-1]
+    for first in range(0, n_columns, width):
+        last = min(first + width, n_columns)
+        ends = np.array(
+            [
+                begin + np.searchsorted(indices[begin:end], np.uint32(last))
+                for begin, end in zip(starts, bounds[1:], strict=True)
+            ],
+            np.int64,
+        )
+        elements, rows = _elements(starts, ends - starts)
+        dense = np.zeros((m, last - first))
+        dense[rows, indices[elements] - np.uint32(first)] = 1.0 if values is None else values[elements]
+        if scale2 is not None:
+            dense *= np.sqrt(scale2[first:last])
+        products += dense @ dense.T
+        starts = ends
+    return products
+
+
+def row_direction(
+    matrix: tuple[Values, Values, Values | None],
+    places: Values,
+    scale2: Float64Array | None,
+    mean: Float64Array | None,
+    moments: Float64Array | None,
+    root: float,
+    slopes: Float64Array,
+    gradient: Float64Array,
+    gradient_b: float,
+    products: Float64Array,
+    direction: Float64Array,
+) -> float:
+    """The direction by a system of the free rows; see `dense_direction`.
+
+    ``moments``: products of the free rows with the mean. ``products``: those of all rows.
+    """
+    side, system = np.sqrt(slopes), products[np.ix_(places, places)]
+    about, square = 0.0, root * root
+    if mean is not None:
+        assert moments is not None
+        about, of_mean = inner(mean, gradient, scale2), inner(mean, mean, scale2)
+        square += of_mean
+        system -= moments
+        system -= moments[:, None]
+    # The bias' feature; and the square of the mean that the two products with it leave out.
+    system += square
+    system *= side
+    system *= side[:, None]
+    system.flat[:: len(places) + 1] += 1.0
+    along, bias = np.empty(len(places)), np.array([root * gradient_b - about, 0.0, 0.0])
+    no_targets = np.zeros((len(places), 2))
+    dual_loops.residuals(*matrix, places, moments, gradient, bias, no_targets, along)
+    try:
+        solution = -side * np.linalg.solve(system, side * along)
+    except np.linalg.LinAlgError:
+        direction[:] = 0.0
+        return 0.0
+    coefficients, total = np.zeros(len(products)), float(solution.sum())
+    coefficients[places] = solution
+    direction[:] = -gradient
+    add_rows(*matrix, scale2, coefficients, direction)
+    if mean is not None:
+        direction -= total * mean
+    return root * total - gradient_b
+
+
 def _copy(indptr: Values, indices: Values, values: Values | None, places: Values, out: Float64Array) -> None:
     """Dense copies of some rows."""
     starts = indptr[places].astype(np.int64)
-    lengths = indptr[places + np.uint64(1)].astype(np.int64) - starts
-    rows, ends = np.repeat(np.arange(len(places)), lengths), np.cumsum(lengths)
-    elements = np.arange(len(rows)) + (starts - ends + lengths)[rows]
+    elements, rows = _elements(starts, indptr[places + np.uint64(1)].astype(np.int64) - starts)
     out[:] = 0.0
     out[rows, indices[elements]] = 1.0 if values is None else values[elements]
+
+
+def _elements(starts: Int64Array, lengths: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """The numbers of the elements of some rows, and of the row of each."""
+    rows, ends = np.repeat(np.arange(len(starts)), lengths), np.cumsum(lengths)
+    return np.arange(len(rows)) + (starts - ends + lengths)[rows], rows

@@ -197,8 +197,8 @@ def newton_direction(  # type: ignore[no-untyped-def]
         conditioner[j] = max(1.0 + diagonal[j] + weights * square, 1.0)
     each = elements + n_free + 1
     most = min(budget // each + 1, MOST_PRODUCTS)
-    once, each_row, each_element = system_cost
-    worth = once + each_row * n_free + each_element * elements
+    once, each_row, each_element, each_three = system_cost
+    worth = once + each_row * n_free + each_element * elements + each_three * np.float64(n_free) ** 3
     allowed = int(min(worth / each, np.float64(most)))
     own_b, n_products = by_products(
         indptr, indices, values, places, scale2, mean, root, n_free, free, slopes, gradient, gradient_b,

@@ -38,6 +38,7 @@ from ooc_svm.solvers.streamed_smo.resident_rows import (
     has_proximal_steps,
     has_shared_steps,
     is_narrow,
+    most_columns,
     proximal_bytes,
 )
 from ooc_svm.solvers.streamed_smo.rounds import Round, cut_rounds, opening
@@ -192,7 +193,7 @@ class StreamedSmoPackage(SmoWarmStarting):
         n_numbered = context.space.n_features if context.space.n_features > MANY_COLUMNS else 0
         rows = ResidentRows(
             held.resident_elements, values, ones, most_pairs=held.resident_pairs, n_parts=held.parts,
-            n_numbered=n_numbered, crew=context.crew,
+            most_columns=most_columns(*_shape(size)), n_numbered=n_numbered, crew=context.crew,
         )  # fmt: skip
         alike = Counter((type(spec.loss), spec.loss) for spec in models)
         company = Company(offers_all=_n_copies(alike.values(), options) is not None)
@@ -295,12 +296,17 @@ def _plan(
 def _narrow(size: DataSize, capacity: int) -> int:
     """`SmoParameters.narrow` of a run that holds so much."""
     all_held = capacity == size.elements
-    return int(is_narrow(size.dimension) or (all_held and has_proximal_steps(size.dimension)))
+    return int(is_narrow(size.dimension) or (all_held and has_proximal_steps(*_shape(size))))
 
 
 def _parts(size: DataSize) -> int:
     """`SmoParameters.parts` of a new run."""
-    return count_parts(size.dimension, size.n_nonzeros, size.n_rows)
+    return count_parts(*_shape(size))
+
+
+def _shape(size: DataSize) -> tuple[int, int, int]:
+    """Columns, one of which may be the bias, nonzeros and rows."""
+    return size.dimension, size.n_nonzeros, size.n_rows
 
 
 def _least_capacity(size: DataSize) -> int:
@@ -378,7 +384,7 @@ def _rows_nbytes(
             copies, candidates = n_copies, of_mean_length
     element = (1 + copies * effort.offered) * (4 + size.value_bytes)
     cuts = 4 * (_parts(size) + 1) * share * size.n_rows
-    pair = PAIR_BYTES + proximal_bytes(size.dimension, size.elements)[0]
+    pair = PAIR_BYTES + proximal_bytes(*_shape(size))[0]
     of_pairs = pair * pairs + CANDIDATE_BYTES * candidates
     return int(share * size.elements * element + cuts + of_pairs)
 
@@ -410,9 +416,10 @@ def _items(
     solving = min(threads, n_models)
     if not solves:
         return tuple(items)
-    if of_step := proximal_bytes(size.dimension, size.elements)[1]:
+    _, of_step, of_all = proximal_bytes(*_shape(size))
+    if of_step:
         note = f"compiled, and vectors and systems of {solving} model(s)"
-        items.append(MemoryItem("proximal steps", COMPILED_BYTES + solving * of_step, note))
+        items.append(MemoryItem("proximal steps", COMPILED_BYTES + of_all + solving * of_step, note))
     if size.dimension > MANY_COLUMNS:
         # Of each column its number, of each number its column; weights, scales and a mean row in that order.
         own = 1 + (options.scale != "none") + (options.resolved_bias == "free")

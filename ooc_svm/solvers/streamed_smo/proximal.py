@@ -26,6 +26,7 @@ kept apart, as ``.._b``.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -36,14 +37,22 @@ import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Values
 from ooc_svm.passes.crew import Alone, Crew
+from ooc_svm.solvers.base import MANY_COLUMNS
 from ooc_svm.solvers.streamed_smo import dual_loops, proximal_loops
-from ooc_svm.solvers.streamed_smo.dense_system import dense_direction, system_cost
+from ooc_svm.solvers.streamed_smo.dense_system import (
+    dense_direction,
+    row_direction,
+    row_system_cost,
+    system_cost,
+)
 from ooc_svm.solvers.streamed_smo.dual import looked_at
 from ooc_svm.solvers.streamed_smo.newton_loops import inner, newton_direction
 
 # Columns up to which F' is put together: a row of 14 nonzeros takes the time of five products with it. And up
 # to which there are proximal steps: with many columns rows are less alike, and sweeps come to an end soon.
-MOST_DIRECT, MOST_COLUMNS = 256, 4096
+# But rows that have at least this share of their columns may all have a large part in common, which takes
+# sweeps very long: 300 rows of 20,000 logarithms of counts had a gap of 1 after 20 s.
+MOST_DIRECT, MOST_COLUMNS, MOST_OF_DENSE, DENSE = 256, 4096, MANY_COLUMNS, 0.25
 # Of Newton's method: steps at most; what is left of F when it ends, as a share of what it was and of u, since
 # the change of w is u - F; a step that leaves more than this share of F, once the first is so, is the last
 # one. What is left of the gradient when the search along a line ends, and points that it tries at most.
@@ -87,6 +96,8 @@ class Solve:
         ``indptr``, ``indices``, ``values``.
     mean : ndarray of float64, shape (n_features,), or None
         The mean row, ``moments`` being its products with the rows.
+    products : callable, optional
+        Gives the products of all rows of the matrix with each other, where a system of these is worth it.
     """
 
     loss: Any
@@ -101,6 +112,7 @@ class Solve:
     targets: Float64Array
     dual: Float64Array
     stationarity: Float64Array
+    products: Callable[[], Float64Array] | None = None
 
 
 def proximal_step(
@@ -420,18 +432,23 @@ class _Step:
         for piece in self._pieces[1:]:
             products, diagonal = products + piece.products, diagonal + piece.diagonal
         weights = sum(piece.weights for piece in self._pieces)
+        cost = system_cost(len(direction))
+        if solve.products is not None:
+            cost = row_system_cost(len(solve.matrix[0]) - 1, len(direction))
         own_b, rows, elements, n_free, of_system = newton_direction(
             *solve.matrix, solve.places, solve.scale2, solve.mean, self._root, self.slopes, self._free,
-            gradient, gradient_b, products, diagonal, weights, left, system_cost(len(direction)), stop,
-            direction,
+            gradient, gradient_b, products, diagonal, weights, left, cost, stop, direction,
         )  # fmt: skip
         self._rows, self._elements = self._rows + rows, self._elements + elements + int(of_system)
         if of_system > 0.0 and not stop[0]:
             free = self._free[:n_free]
-            own_b = dense_direction(
-                solve.matrix, solve.places[free], solve.scale2, solve.mean, self._root, self.slopes[free],
-                gradient, gradient_b, stop, direction,
-            )  # fmt: skip
+            of_rows = solve.matrix, solve.places[free], solve.scale2, solve.mean
+            of_system = self._root, self.slopes[free], gradient, gradient_b
+            if solve.products is None:
+                own_b = dense_direction(*of_rows, *of_system, stop, direction)
+            else:
+                moments = None if solve.moments is None else solve.moments[free]
+                own_b = row_direction(*of_rows, moments, *of_system, solve.products(), direction)
         return direction, float(own_b)
 
     def _lowest(

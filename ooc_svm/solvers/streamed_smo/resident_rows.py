@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import Any, overload
 
 import numpy as np
@@ -26,7 +27,7 @@ from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.crew import Alone, Crew
 from ooc_svm.solvers.base import LONG_ROW
 from ooc_svm.solvers.streamed_smo import proximal, team_loops
-from ooc_svm.solvers.streamed_smo.dense_system import system_bytes
+from ooc_svm.solvers.streamed_smo.dense_system import row_products, system_bytes
 from ooc_svm.solvers.streamed_smo.rounds import Round
 from ooc_svm.solvers.streamed_smo.sweep import CopiedRows
 
@@ -59,21 +60,28 @@ def has_shared_steps(dimension: int, n_elements: int, n_rows: int) -> bool:
     return is_narrow(dimension) and in_pieces and n_elements <= SHORT_ROW * n_rows
 
 
-def has_proximal_steps(dimension: int) -> bool:
-    """Whether columns are not too many for proximal steps; a bias may be one of them."""
-    return dimension <= proximal.MOST_COLUMNS + 1
+def most_columns(dimension: int, n_nonzeros: int, n_rows: int) -> int:
+    """The number of columns up to which there are proximal steps; a bias may be one more."""
+    is_dense = n_nonzeros >= proximal.DENSE * dimension * n_rows
+    return proximal.MOST_OF_DENSE if is_dense else proximal.MOST_COLUMNS
 
 
-def proximal_bytes(dimension: int, n_elements: int) -> tuple[int, int]:
-    """Bytes of a proximal step for each row that is solved, and those of its vectors and its systems."""
-    if not has_proximal_steps(dimension):
-        return 0, 0
+def has_proximal_steps(dimension: int, n_nonzeros: int, n_rows: int) -> bool:
+    """Whether columns are not too many for proximal steps."""
+    return dimension <= most_columns(dimension, n_nonzeros, n_rows) + 1
+
+
+def proximal_bytes(dimension: int, n_nonzeros: int, n_rows: int) -> tuple[int, int, int]:
+    """Bytes of a proximal step for each row that is solved; of its vectors and systems; what serves all."""
+    if not has_proximal_steps(dimension, n_nonzeros, n_rows):
+        return 0, 0, 0
     # One column may be the bias.
-    pieces = proximal.count_pieces(n_elements)
+    pieces = proximal.count_pieces(n_nonzeros + n_rows)
     vectors = 8 * (11 + 2 * pieces) * dimension
     if dimension <= proximal.MOST_DIRECT + 1:
-        return 56, vectors + 8 * (1 + pieces + 2 * (pieces > 1)) * (dimension + 1) ** 2
-    return 56, vectors + system_bytes(dimension)
+        return 56, vectors + 8 * (1 + pieces + 2 * (pieces > 1)) * (dimension + 1) ** 2, 0
+    of_direction, of_all = system_bytes(dimension, n_rows)
+    return 56, vectors + of_direction, of_all
 
 
 def count_parts(dimension: int, n_nonzeros: int, n_rows: int) -> int:
@@ -82,7 +90,7 @@ def count_parts(dimension: int, n_nonzeros: int, n_rows: int) -> int:
     Those that proximal steps may solve are not: these save more than threads do (10,000 dense rows of 768
     columns, C = 100: 3.5 to 5 s of the processors, and no end within 15 s without them).
     """
-    if has_proximal_steps(dimension):
+    if has_proximal_steps(dimension, n_nonzeros, n_rows):
         return 1
     return max(parts for parts in PARTS if parts == 1 or n_nonzeros >= parts * LEAST_PART * max(n_rows, 1))
 
@@ -109,6 +117,8 @@ class ResidentRows:
     cuts: npt.NDArray[np.uint32] = field(
         default_factory=lambda: np.empty((0, 0), np.uint32), metadata={"saved": False}
     )
+    # Columns up to which there are proximal steps
+    most_columns: int = field(default=proximal.MOST_COLUMNS, metadata={"saved": False})
     # Number of columns if they get numbers here, else 0; and the column of each number
     n_numbered: int = field(default=0, metadata={"saved": False})
     columns: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
@@ -120,6 +130,12 @@ class ResidentRows:
     _last: tuple[Int64Array, Round, Int64Array] | None = field(
         default=None, init=False, metadata={"saved": False}
     )
+
+    # The ids of rows, and the products of these with each other
+    _products: tuple[Int64Array, Float64Array] | None = field(
+        default=None, init=False, metadata={"saved": False}
+    )
+    _finding: Lock = field(default_factory=Lock, init=False, metadata={"saved": False})
 
     @property
     def matrix(self) -> tuple[Values, Values, Values | None]:
@@ -183,6 +199,14 @@ class ResidentRows:
         squares = np.empty(len(new))
         row_ops.row_squares(*self.matrix, self.own(scale2), new, squares)
         self.squares = np.concatenate([self.squares, squares])
+
+    def products(self, scale2: Float64Array | None, n_columns: int) -> Float64Array:
+        """Products of the rows with each other, shape (m, m), kept until there are other rows."""
+        with self._finding:
+            if self._products is None or self._products[0] is not self.ids:
+                self._products = None  # its memory is for the next
+                self._products = self.ids, row_products(self.matrix, n_columns, scale2)
+            return self._products[1]
 
     def drop(self, kept: BoolArray) -> None:
         """Keep some rows only, in their order."""

@@ -17,7 +17,7 @@ from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.dual import DualModel
 from ooc_svm.solvers.streamed_smo.effort import SLOW, Effort
 from ooc_svm.solvers.streamed_smo.multipliers import Multipliers
-from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows, has_proximal_steps
+from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows
 from ooc_svm.solvers.streamed_smo.rounding import SmoRounding
 from ooc_svm.solvers.streamed_smo.sweep import COST
 from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
@@ -135,7 +135,8 @@ class SmoState:
         With few columns proximal steps do. Where every row has a loss, each follows the bias all the time.
         """
         space, square = model.space, self.rounding.mean_square
-        saves = space.penalized_bias and not has_proximal_steps(space.n_features) and model.has_end
+        has_steps = space.n_features <= self.multipliers.working_set.rows.most_columns
+        saves = space.penalized_bias and not has_steps and model.has_end
         if saves and square > 0.0:
             rho = min(self.rho, LOOSE * square)
             self.b += (self.rho - rho) * self.multipliers.total

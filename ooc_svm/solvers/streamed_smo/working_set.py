@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array, Values
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.crew import Crew
 from ooc_svm.solvers.streamed_smo import dual_loops, proximal
+from ooc_svm.solvers.streamed_smo.dense_system import in_rows
 from ooc_svm.solvers.streamed_smo.dual import DualModel, looked_at
-from ooc_svm.solvers.streamed_smo.proximal import MOST_COLUMNS, ProximalSteps, Solve, count_pieces
+from ooc_svm.solvers.streamed_smo.proximal import ProximalSteps, Solve, count_pieces
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows, is_narrow
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, CopiedRows, seed_of
 from ooc_svm.solvers.streamed_smo.team import Parts, Team, on_lines
@@ -59,7 +61,7 @@ class WorkingSet:
 
     def is_helped(self, n_columns: int) -> bool:
         """Whether other threads may take part in a `solve`: of rows in parts, or by steps in pieces."""
-        in_pieces = n_columns <= MOST_COLUMNS and count_pieces(self.rows.capacity) > 1
+        in_pieces = n_columns <= self.rows.most_columns and count_pieces(self.rows.capacity) > 1
         return self._team is not None or in_pieces
 
     def help(self) -> bool:
@@ -143,9 +145,10 @@ class WorkingSet:
         def solve(parts: Parts | None, own: Float64Array) -> float:
             of_model = own, bias, self.targets, self.dual, self.stationarity
             steps, limit = None, most_elements
-            if own is w and len(w) <= MOST_COLUMNS:
+            if own is w and len(w) <= rows.most_columns:
                 of_rows = rows.matrix, places, rows.squares, moments, own_mean, scale2
-                here = Solve(model.loss, *of_rows, *of_model)
+                products = partial(rows.products, scale2, len(w)) if in_rows(len(rows.ids), len(w)) else None
+                here = Solve(model.loss, *of_rows, *of_model, products)
                 n_elements = int(rows.sizes[self.places].sum())
                 steps = self._steps(model, here, n_elements, unit, stop, sums)
                 first = 1.0 if again and is_narrow(len(w)) else patience
