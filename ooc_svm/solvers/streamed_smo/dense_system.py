@@ -33,7 +33,7 @@ SQUARE, CUBE, COPY = 1.0 / 64.0, 1.0 / 36.0, 10.0
 # The products of the rows with each other serve so many directions, at least. Elements that are dense at a
 # time while they are found, and the bytes of one with what finds it.
 SHARED = 16
-PIECE_ELEMENTS, PIECE_BYTES = 1 << 19, 48
+PIECE_ELEMENTS, PIECE_BYTES = 1 << 17, 48
 
 
 def in_rows(n_rows: int, n_columns: int) -> bool:
