@@ -22,8 +22,9 @@ from ooc_svm.losses.divergence import TINY, divergence
 from ooc_svm.losses.functions import implements
 from ooc_svm.ops.compiled import inlined
 
-NEWTON_STEPS, SMALL_STEP = 24, 0.02  # Of a search for a root: the error is the square of the last step
-FAR = 1.0  # Newton's first step from the score beyond which another start is nearer
+# Of a search for a root, where the error is the square of the last step; and Newton's first step from the
+# score beyond which another start is nearer.
+NEWTON_STEPS, SMALL_STEP, FAR = 24, 0.02, 1.0
 
 # Rounding moves alpha by this share of c at least where it is near c, and the slope of the entropy, which is
 # infinite at c, is less than the logarithm of that.
@@ -176,20 +177,25 @@ def step_slope(loss, v, t, c, curvature):  # type: ignore[no-untyped-def]
 @inlined(error_model="numpy")
 def _root(goal, scale, start):  # type: ignore[no-untyped-def]
     """The x that is 0 or less with ``x + scale sigma(x) = goal``; NaN if a number overflows."""
-    x = min(start, 0.0)
+    x, off = min(start, 0.0), FAR
     # As `row_gap` has it, which a compiler sees: of the exponentials of a step one is computed less.
     e = math.exp(-abs(start)) if start < 0.0 else 1.0
     for k in range(NEWTON_STEPS):
         if k > 0:
             e = math.exp(x)
         p = e / (1.0 + e)
-        step = (goal - x - scale * p) / (1.0 + scale * p / (1.0 + e))
-        if k == 0 and abs(step) > FAR:
-            # Where sigma is like exp, goal - x is Lambert's function.
-            x = min(goal - _lambert(math.log(scale) + goal), 0.0) if scale > 0.0 else goal
-            continue
+        left = goal - x - scale * p
+        step = left / (1.0 + scale * p / (1.0 + e))
+        if k == 0:
+            if abs(step) > FAR:
+                # Where sigma is like exp, goal - x is Lambert's function.
+                x = min(goal - _lambert(math.log(scale) + goal), 0.0) if scale > 0.0 else goal
+                continue
+            off = abs(step)
         x = min(x + step, 0.0)
-        if abs(step) <= SMALL_STEP:
+        # An error of x moves the score by that times scale sigma'. D becomes smaller if that leaves the row
+        # further from being stationary than it was: by so much at least as x was off.
+        if abs(step) <= SMALL_STEP and step * left <= off:
             break
     return x
 

