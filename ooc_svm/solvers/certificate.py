@@ -27,11 +27,6 @@ NOTHING = (
 )
 
 
-def does_not_fit(origin: str | None, what: str) -> DamageError:
-    """The error for a state of the checkpoint ``origin`` that cannot be one of these data."""
-    return DamageError(f"the checkpoint in {origin} does not fit the data: {what}; start the run again")
-
-
 @dataclass(slots=True)
 class Certificate:
     """Best values found and what they cost."""
@@ -146,15 +141,20 @@ class Certificate:
             return False
         return rounding and len(self.history) == self.passes and all(len(row) == 3 for row in self.history)
 
+    @staticmethod
+    def does_not_fit(origin: str | None, what: str) -> DamageError:
+        """The error for a state of the checkpoint ``origin`` that cannot be one of these data."""
+        return DamageError(f"the checkpoint in {origin} does not fit the data: {what}; start the run again")
+
     def check_primal(self, found: float, rounding: float, origin: str | None) -> None:
         """Compare a saved P with that of its point, found again; DamageError if it is another one."""
         if not abs(found - self.primal) <= rounding + self.primal_rounding:
-            raise does_not_fit(origin, f"it says that P is {self.primal!r}, and it is {found!r}")
+            raise self.does_not_fit(origin, f"it says that P is {self.primal!r}, and it is {found!r}")
 
     def check_dual(self, found: float, rounding: float, origin: str | None) -> None:
         """Compare a saved D with that of its multipliers, found again; DamageError if it is above that."""
         if not self.lower <= found + rounding:
-            raise does_not_fit(origin, f"it says that D is {self.dual!r}, and it is {found!r}")
+            raise self.does_not_fit(origin, f"it says that D is {self.dual!r}, and it is {found!r}")
 
     def upgrade(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Give the arrays of a release that did not count rounding those of today."""

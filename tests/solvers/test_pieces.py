@@ -77,15 +77,16 @@ def test_others_are_asked_where_they_may_be_of_use(capacity, n_columns, expected
 
 
 @pytest.mark.parametrize("n_elements", [1, 4 * proximal.PIECE_ELEMENTS, 10**12])
-@pytest.mark.parametrize("d", [9, 256, 257, 400, 4096])
-@pytest.mark.parametrize("in_rows", [False, True])
+@pytest.mark.parametrize(
+    ("d", "in_rows"),
+    [(9, False), (256, False), (257, False), (400, False), (400, True), (4096, False), (4096, True)],
+)
 def test_the_plan_knows_what_a_step_takes(d, n_elements, in_rows, monkeypatch):
     pieces = proximal.count_pieces(n_elements)
     monkeypatch.setattr(proximal, "count_pieces", lambda n: pieces)
     monkeypatch.setattr(proximal, "row_system_cost", lambda n_rows, n_columns: (1.0, 1.0, 1.0, 0.0))
     monkeypatch.setattr(Rows, "in_rows", in_rows)
-    a_row, others, of_all = proximal_bytes(d, n_elements, 300)
-    others += in_rows * of_all
+    a_row, others = proximal_bytes(d, n_elements, 300)
     # The first run loads what it calls; what other threads of this process take meanwhile only adds.
     peaks = []
     for _ in range(10):

@@ -17,7 +17,6 @@ from ooc_svm.solvers.alm.rules import LossesAgain, LossesToNewest, MoveBest, Row
 from ooc_svm.solvers.alm.state import AlmState
 from ooc_svm.solvers.base import KeptScores, LinearFunction, Solver
 from ooc_svm.solvers.best_scores import LOSS, LossCount, SlopeSizes
-from ooc_svm.solvers.certificate import does_not_fit
 from ooc_svm.solvers.cutting_plane.cuts import Cuts
 from ooc_svm.solvers.cutting_plane.oracle_solver import check_bound, master_tolerance, take_solution
 from ooc_svm.solvers.grid_minimum import lowest
@@ -147,14 +146,14 @@ class AlmValues(Solver):
         result, found = yield Overlap((read, self._magnitudes(UNCOUNTED)))
         rounding, sums = self._rounding, result.sums[0]
         if not (state.sizes >= AlmRounding.sizes_of(found, self.space)).all():
-            raise does_not_fit(self._origin, "rows are larger than it says")
+            raise certificate.does_not_fit(self._origin, "rows are larger than it says")
         certificate.scale = self._scale(found)
         own = self.space.penalized(state.best)
         half, losses = 0.5 * inner(own, own), float(sums[3])
         value, error = half + losses, rounding.primal(half, sums[:4], fresh, len(own))
         allowed = (state.best_error + fresh) * rounding.longest * max(float(state.sizes[2]), 1.0)
         if not (float(sums[4]) <= allowed and bundle.is_feasible(1.0, N_GROUPS)):
-            raise does_not_fit(self._origin, "P and D are not those of its weights and planes")
+            raise certificate.does_not_fit(self._origin, "P and D are not those of its weights and planes")
         certificate.check_primal(value, error, self._origin)
         # The rounding of P as it was found when the state was saved.
         _, own_error = yield from self._primal()
@@ -162,13 +161,13 @@ class AlmValues(Solver):
         operations = self._plane_operations + bundle.combining + bundle.n_cuts
         least = bundle.loss_at_least(state.best)
         if not least <= losses + error + rounding.planes(norm, len(state.best), operations):
-            raise does_not_fit(
+            raise certificate.does_not_fit(
                 self._origin, f"by its planes the loss is {least!r} at least, and it is {losses!r}"
             )
         check_bound(certificate, bundle, lambda: self._bound(bundle.w), self._solve_master, self.stopping)
         certificate.offer_dual(0.0, 0.0)
         if certificate.lower > certificate.upper:
-            raise does_not_fit(self._origin, "by its planes D is above P")
+            raise certificate.does_not_fit(self._origin, "by its planes D is above P")
         certificate.amend(self.stopping)
 
     def _magnitudes(self, position: Position = WHOLE) -> NormedMagnitudes:

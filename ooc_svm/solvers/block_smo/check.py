@@ -19,7 +19,7 @@ from ooc_svm.solvers.block_smo import bound, set_loops
 from ooc_svm.solvers.block_smo.bound import RowSizes, Values
 from ooc_svm.solvers.block_smo.state import BlockSmoState
 from ooc_svm.solvers.block_smo.update import KernelModel, Moved, add_kernel_values
-from ooc_svm.solvers.certificate import does_not_fit
+from ooc_svm.solvers.certificate import Certificate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,11 +165,11 @@ def check_state(
         return bound.values(sums, bias, kind, fine, largest, n_rows)
 
     if found.n_outside:
-        raise does_not_fit(origin, f"{found.n_outside} multipliers are outside their bounds")
+        raise Certificate.does_not_fit(origin, f"{found.n_outside} multipliers are outside their bounds")
     if found.n_other:
-        raise does_not_fit(origin, "rows that it holds are other ones")
+        raise Certificate.does_not_fit(origin, "rows that it holds are other ones")
     if not found.excess <= fine:
-        raise does_not_fit(origin, f"a score is off by {found.excess:.3g} more than it says")
+        raise Certificate.does_not_fit(origin, f"a score is off by {found.excess:.3g} more than it says")
     best, now = of(found.best, state.best_bias), of(found.now, state.pivot)
     certificate.check_primal(best.primal, best.primal_rounding, origin)
     # Steps in the precision of the search can lose that much of D.

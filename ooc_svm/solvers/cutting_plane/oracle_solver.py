@@ -22,7 +22,7 @@ from ooc_svm.passes.base import (
 )
 from ooc_svm.passes.columns import Magnitudes
 from ooc_svm.solvers.base import LinearFunction, Prunable, Sample
-from ooc_svm.solvers.certificate import Certificate, does_not_fit
+from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.bundle import Bundle
 from ooc_svm.solvers.cutting_plane.cuts import BoundInBox, Cuts
 from ooc_svm.solvers.rounding import Rounding, inner
@@ -268,13 +268,13 @@ class OracleSolver(Prunable):
         loss, difference = yield from self._reading(oracle.value_again(best, step))
         score_error = self._score_error()
         if not difference <= 2.0 * (score_error + self.rounding.scores(best)):
-            raise does_not_fit(self._origin, "the scores in it are not those of its weights")
+            raise Certificate.does_not_fit(self._origin, "the scores in it are not those of its weights")
         loss_error = self._loss_error(score_error, self.rounding.products(best))
         primal, error = self._value(best, loss, loss_error)
         certificate.check_primal(primal, error, self._origin)
         certificate.primal_rounding = max(certificate.primal_rounding, error)
         if not bundle.is_feasible(oracle.C, oracle.groups):
-            raise does_not_fit(self._origin, "multipliers of its cuts are above C")
+            raise Certificate.does_not_fit(self._origin, "multipliers of its cuts are above C")
         self._check_cuts(best, loss, loss_error)
         check_bound(certificate, bundle, lambda: self._bound(bundle.w), self._solve_master, self.stopping)
         self._offer_nothing()
@@ -289,7 +289,7 @@ class OracleSolver(Prunable):
         error = rounding.losses(0.0, operations, rounding.products(w)) + rounding.scores(w)
         found = bundle.loss_at_least(w)
         if found > loss + loss_error + error:
-            raise does_not_fit(
+            raise Certificate.does_not_fit(
                 self._origin, f"by its cuts the loss is {found!r} at least, and it is {loss!r}"
             )
 

@@ -37,7 +37,7 @@ from ooc_svm.passes.columns import Magnitudes
 from ooc_svm.passes.gather import GatherPass, join_gathered
 from ooc_svm.passes.rowwise import CopyScores, RowPass
 from ooc_svm.solvers.base import PRECISION, KeptScores, KernelExpansion, Sample, Solver
-from ooc_svm.solvers.certificate import Certificate, does_not_fit
+from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.free_oracle import EDGE, FreeCutOracle
 from ooc_svm.solvers.cutting_plane.quantile import weighted_quantiles
 from ooc_svm.solvers.kernel_cutting_plane import cut_rules
@@ -376,7 +376,7 @@ class KernelCuttingPlane(Solver):
         compared = tuple((own, scores) for own, (_, scores) in zip(again, pairs, strict=True))
         far: Float64Array = yield RowPass(cut_rules.CountFar(compared, allowed))
         if far[0]:
-            raise does_not_fit(self._origin, "the scores in it are not those of its multipliers")
+            raise Certificate.does_not_fit(self._origin, "the scores in it are not those of its multipliers")
 
     def _check_primal(self) -> Steps:
         """P of the best point."""
@@ -396,7 +396,7 @@ class KernelCuttingPlane(Solver):
         most = C * (1.0 + gamma(2.0 * cuts.capacity + FEW))
         outside += (yield RowPass(cut_rules.CountOutside(self.losses, (self.bound,), most)))[0]
         if outside or not cuts.beta.sum() <= C * (1.0 + gamma(cuts.n_cuts + FEW)):
-            raise does_not_fit(self._origin, "multipliers in it are outside their bounds")
+            raise Certificate.does_not_fit(self._origin, "multipliers in it are outside their bounds")
         yield from self._multiply((self.bound,), (self.losses.previous,), self.parts, counted=False)
         dual, error = self._dual((yield from self._sums_of(self.bound, self.losses.previous)))
         certificate.check_dual(dual, error, self._origin)

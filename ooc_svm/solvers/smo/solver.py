@@ -39,7 +39,7 @@ from ooc_svm.passes.base import Overlap, Request, RowSet, Steps, rows_of
 from ooc_svm.passes.of_rows import of_rows
 from ooc_svm.passes.rowwise import CopyScores, RowPass
 from ooc_svm.solvers.base import KeptScores, Sample, Solver
-from ooc_svm.solvers.certificate import Certificate, does_not_fit
+from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.quantile import weighted_quantiles
 from ooc_svm.solvers.cutting_plane.row_rules import LossesAt, TargetPass, TargetSums
 from ooc_svm.solvers.smo import examine_pass, smo_loops
@@ -379,14 +379,14 @@ class Smo(Solver):
         # The scores kept were summed in another order, so they stay: their bits tell in what is made of them.
         apart = yield RowPass(ScoresApart(self.model), self.rows)
         if not float(apart[0]) <= 2.0 * self._objective.scores(point):
-            raise does_not_fit(self._origin, "the scores in it are not those of its best point")
+            raise Certificate.does_not_fit(self._origin, "the scores in it are not those of its best point")
         certificate.reopen(self.stopping)
 
     def _refuse_outside(self, found: Examined) -> None:
         """Multipliers outside their bounds can only come from a checkpoint."""
         n_outside = int(found.sums[examine_pass.OUTSIDE])
         if n_outside and self._origin is not None:
-            raise does_not_fit(self._origin, f"{n_outside} multipliers are outside their bounds")
+            raise Certificate.does_not_fit(self._origin, f"{n_outside} multipliers are outside their bounds")
 
 
 def columns_of(rows: HeldRows) -> tuple[Float64Array, ...]:

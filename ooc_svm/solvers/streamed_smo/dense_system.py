@@ -56,14 +56,16 @@ def row_system_cost(n_rows: int, n_columns: int) -> tuple[float, float, float, f
     return SQUARE / SHARED * n_rows**2 * n_columns, 0.0, 2.0, CUBE
 
 
-def system_bytes(dimension: int, n_rows: int) -> tuple[int, int]:
-    """Bytes of a direction, and those that serve all of them.
+def system_bytes(dimension: int, n_rows: int) -> int:
+    """Bytes that a direction takes.
 
     ``dimension``: columns, of which one may be the bias. ``n_rows``: there are; as many may be resident.
     """
-    n, m = dimension + 1, min(n_rows, MOST_SYSTEM)
+    n, square = dimension + 1, 8 * min(n_rows, MOST_SYSTEM) ** 2
     of_columns = 8 * (2 * n + ROWS) * n if dimension <= MOST_SYSTEM + 1 else 0
-    return max(of_columns, 24 * m * m), 16 * m * m + PIECE_BYTES * PIECE_ELEMENTS
+    # The products of the rows; what they are found by, or what a system is solved in.
+    of_rows = square + max(square + PIECE_BYTES * PIECE_ELEMENTS, 3 * square)
+    return max(of_columns, of_rows)
 
 
 def dense_direction(

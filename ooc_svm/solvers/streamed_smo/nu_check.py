@@ -17,7 +17,7 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.passes.base import Overlap, Request, RowSet
 from ooc_svm.passes.of_rows import of_rows
-from ooc_svm.solvers.certificate import does_not_fit
+from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.cutting_plane.free_oracle import FreeCutOracle
 from ooc_svm.solvers.rounding import FEW, UNIT, gamma
 from ooc_svm.solvers.streamed_smo import dual_loops
@@ -116,9 +116,9 @@ def check_again(
     b, k = oracle.space.free(best).tolist()
     loss = yield from loss_at(oracle, best, rows)
     if found.outside:
-        raise does_not_fit(origin, f"{found.outside} multipliers are outside their bounds")
+        raise Certificate.does_not_fit(origin, f"{found.outside} multipliers are outside their bounds")
     if not found.difference <= scores + 4.0 * UNIT * oracle.space.norm(weights):
-        raise does_not_fit(origin, "the scores in it are not those of its weights")
+        raise Certificate.does_not_fit(origin, "the scores in it are not those of its weights")
     own = oracle.space.penalized(best)
     primal = 0.5 * float(own @ own) + oracle.C * loss
     again = Again(primal, primal_rounding(oracle, row_sums, n_rows, best, scores, loss), 0.0, 0.0, False)

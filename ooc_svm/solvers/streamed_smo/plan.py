@@ -416,10 +416,9 @@ def _items(
     solving = min(threads, n_models)
     if not solves:
         return tuple(items)
-    _, of_step, of_all = proximal_bytes(*_shape(size))
-    if of_step:
+    if of_step := proximal_bytes(*_shape(size))[1]:
         note = f"compiled, and vectors and systems of {solving} model(s)"
-        items.append(MemoryItem("proximal steps", COMPILED_BYTES + of_all + solving * of_step, note))
+        items.append(MemoryItem("proximal steps", COMPILED_BYTES + solving * of_step, note))
     if size.dimension > MANY_COLUMNS:
         # Of each column its number, of each number its column; weights, scales and a mean row in that order.
         own = 1 + (options.scale != "none") + (options.resolved_bias == "free")

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from threading import Lock
 from typing import Any, overload
 
 import numpy as np
@@ -71,17 +70,16 @@ def has_proximal_steps(dimension: int, n_nonzeros: int, n_rows: int) -> bool:
     return dimension <= most_columns(dimension, n_nonzeros, n_rows) + 1
 
 
-def proximal_bytes(dimension: int, n_nonzeros: int, n_rows: int) -> tuple[int, int, int]:
-    """Bytes of a proximal step for each row that is solved; of its vectors and systems; what serves all."""
+def proximal_bytes(dimension: int, n_nonzeros: int, n_rows: int) -> tuple[int, int]:
+    """Bytes of a proximal step for each row that is solved, and those of its vectors and its systems."""
     if not has_proximal_steps(dimension, n_nonzeros, n_rows):
-        return 0, 0, 0
+        return 0, 0
     # One column may be the bias.
     pieces = proximal.count_pieces(n_nonzeros + n_rows)
     vectors = 8 * (11 + 2 * pieces) * dimension
     if dimension <= proximal.MOST_DIRECT + 1:
-        return 56, vectors + 8 * (1 + pieces + 2 * (pieces > 1)) * (dimension + 1) ** 2, 0
-    of_direction, of_all = system_bytes(dimension, n_rows)
-    return 56, vectors + of_direction, of_all
+        return 56, vectors + 8 * (1 + pieces + 2 * (pieces > 1)) * (dimension + 1) ** 2
+    return 56, vectors + system_bytes(dimension, n_rows)
 
 
 def count_parts(dimension: int, n_nonzeros: int, n_rows: int) -> int:
@@ -135,7 +133,6 @@ class ResidentRows:
     _products: tuple[Int64Array, Float64Array] | None = field(
         default=None, init=False, metadata={"saved": False}
     )
-    _finding: Lock = field(default_factory=Lock, init=False, metadata={"saved": False})
 
     @property
     def matrix(self) -> tuple[Values, Values, Values | None]:
@@ -201,12 +198,14 @@ class ResidentRows:
         self.squares = np.concatenate([self.squares, squares])
 
     def products(self, scale2: Float64Array | None, n_columns: int) -> Float64Array:
-        """Products of the rows with each other, shape (m, m), kept until there are other rows."""
-        with self._finding:
-            if self._products is None or self._products[0] is not self.ids:
-                self._products = None  # its memory is for the next
-                self._products = self.ids, row_products(self.matrix, n_columns, scale2)
-            return self._products[1]
+        """Products of the rows with each other, shape (m, m), kept until there are other rows.
+
+        Threads that need them at the same time each find the same.
+        """
+        known = self._products
+        if known is None or known[0] is not self.ids:
+            self._products = known = self.ids, row_products(self.matrix, n_columns, scale2)
+        return known[1]
 
     def drop(self, kept: BoolArray) -> None:
         """Keep some rows only, in their order."""

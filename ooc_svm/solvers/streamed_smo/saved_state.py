@@ -17,7 +17,7 @@ import numpy as np
 from ooc_svm.data.blocks import Float64Array, RowBlock
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.base import Overlap, Pass, Position, RowSet, RowSlice
-from ooc_svm.solvers.certificate import does_not_fit
+from ooc_svm.solvers.certificate import Certificate
 from ooc_svm.solvers.rounding import UNIT
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.best_point import primal_value
@@ -152,7 +152,7 @@ def find_again(
     primal, rounding = yield from primal_value(model, state, rows)
     wrong = _false_part(model, state, found)
     if wrong is not None:
-        raise does_not_fit(origin, wrong)
+        raise Certificate.does_not_fit(origin, wrong)
     if math.isfinite(certificate.primal):
         certificate.check_primal(primal, rounding, origin)
     certificate.primal_rounding = max(certificate.primal_rounding, rounding)
