@@ -21,6 +21,7 @@ from sklearn.datasets import load_svmlight_file
 
 import ooc_svm
 from ooc_svm.solvers.certificate import Certificate
+from ooc_svm.solvers.streamed_smo.working_set import WorkingSet
 
 REGRESSION = ("epsilon-insensitive", "squared-epsilon-insensitive")
 CLASSES = ("hinge", "squared-hinge")
@@ -85,7 +86,7 @@ def test_targets_far_from_zero_without_a_free_bias(bias, loss, offset):
 
 def test_many_steps_on_resident_rows_allow_for_little_rounding(monkeypatch):
     """What they add to D follows from where multipliers began and ended, not from each step."""
-    monkeypatch.setattr("ooc_svm.solvers.streamed_smo.plan.most_columns", lambda *shape: 0)
+    monkeypatch.setattr(WorkingSet, "_steps", lambda *of_solve: None)
     rows = make_rows(
         "svc", n=478, d=14, seed=880659097, values="normal", noise=2.0, labels="several", ranks=3
     )

@@ -37,7 +37,7 @@ PIECE_ELEMENTS, PIECE_BYTES = 1 << 17, 48
 
 
 def in_rows(n_rows: int, n_columns: int) -> bool:
-    """Whether a system is one of the rows; ``n_rows``: that are resident."""
+    """Whether a system is one of the rows; ``n_rows``: that the data have."""
     return n_rows <= MOST_SYSTEM and n_rows < n_columns
 
 
@@ -59,13 +59,14 @@ def row_system_cost(n_rows: int, n_columns: int) -> tuple[float, float, float, f
 def system_bytes(dimension: int, n_rows: int) -> int:
     """Bytes that a direction takes.
 
-    ``dimension``: columns, of which one may be the bias. ``n_rows``: there are; as many may be resident.
+    ``dimension``: columns, of which one may be the bias.
     """
-    n, square = dimension + 1, 8 * min(n_rows, MOST_SYSTEM) ** 2
-    of_columns = 8 * (2 * n + ROWS) * n if dimension <= MOST_SYSTEM + 1 else 0
-    # The products of the rows; what they are found by, or what a system is solved in.
-    of_rows = square + max(square + PIECE_BYTES * PIECE_ELEMENTS, 3 * square)
-    return max(of_columns, of_rows)
+    if in_rows(n_rows, dimension):
+        # The products of the rows; what they are found by, or what a system is solved in.
+        square = 8 * n_rows * n_rows
+        return square + max(square + PIECE_BYTES * PIECE_ELEMENTS, 3 * square)
+    n = dimension + 1
+    return 8 * (2 * n + ROWS) * n if dimension <= MOST_SYSTEM + 1 else 0
 
 
 def dense_direction(

@@ -36,6 +36,7 @@ from ooc_svm.solvers.streamed_smo.resident_rows import (
     are_long,
     count_parts,
     has_proximal_steps,
+    has_row_systems,
     has_shared_steps,
     is_narrow,
     most_columns,
@@ -193,7 +194,8 @@ class StreamedSmoPackage(SmoWarmStarting):
         n_numbered = context.space.n_features if context.space.n_features > MANY_COLUMNS else 0
         rows = ResidentRows(
             held.resident_elements, values, ones, most_pairs=held.resident_pairs, n_parts=held.parts,
-            most_columns=most_columns(*_shape(size)), n_numbered=n_numbered, crew=context.crew,
+            most_columns=most_columns(*_shape(size)), in_rows=has_row_systems(*_shape(size)),
+            n_numbered=n_numbered, crew=context.crew,
         )  # fmt: skip
         alike = Counter((type(spec.loss), spec.loss) for spec in models)
         company = Company(offers_all=_n_copies(alike.values(), options) is not None)

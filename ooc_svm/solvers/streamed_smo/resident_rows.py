@@ -26,7 +26,7 @@ from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.crew import Alone, Crew
 from ooc_svm.solvers.base import LONG_ROW
 from ooc_svm.solvers.streamed_smo import proximal, team_loops
-from ooc_svm.solvers.streamed_smo.dense_system import row_products, system_bytes
+from ooc_svm.solvers.streamed_smo.dense_system import in_rows, row_products, system_bytes
 from ooc_svm.solvers.streamed_smo.rounds import Round
 from ooc_svm.solvers.streamed_smo.sweep import CopiedRows
 
@@ -68,6 +68,11 @@ def most_columns(dimension: int, n_nonzeros: int, n_rows: int) -> int:
 def has_proximal_steps(dimension: int, n_nonzeros: int, n_rows: int) -> bool:
     """Whether columns are not too many for proximal steps."""
     return dimension <= most_columns(dimension, n_nonzeros, n_rows) + 1
+
+
+def has_row_systems(dimension: int, n_nonzeros: int, n_rows: int) -> bool:
+    """Whether systems of proximal steps are of the rows."""
+    return has_proximal_steps(dimension, n_nonzeros, n_rows) and in_rows(n_rows, dimension)
 
 
 def proximal_bytes(dimension: int, n_nonzeros: int, n_rows: int) -> tuple[int, int]:
@@ -117,6 +122,8 @@ class ResidentRows:
     )
     # Columns up to which there are proximal steps
     most_columns: int = field(default=proximal.MOST_COLUMNS, metadata={"saved": False})
+    # Whether systems of these are of the rows
+    in_rows: bool = field(default=False, metadata={"saved": False})
     # Number of columns if they get numbers here, else 0; and the column of each number
     n_numbered: int = field(default=0, metadata={"saved": False})
     columns: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))

@@ -14,7 +14,6 @@ from ooc_svm.data.blocks import BoolArray, Float64Array, Int64Array, Values
 from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.crew import Crew
 from ooc_svm.solvers.streamed_smo import dual_loops, proximal
-from ooc_svm.solvers.streamed_smo.dense_system import in_rows
 from ooc_svm.solvers.streamed_smo.dual import DualModel, looked_at
 from ooc_svm.solvers.streamed_smo.proximal import ProximalSteps, Solve, count_pieces
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows, is_narrow
@@ -147,7 +146,7 @@ class WorkingSet:
             steps, limit = None, most_elements
             if own is w and len(w) <= rows.most_columns:
                 of_rows = rows.matrix, places, rows.squares, moments, own_mean, scale2
-                products = partial(rows.products, scale2, len(w)) if in_rows(len(rows.ids), len(w)) else None
+                products = partial(rows.products, scale2, len(w)) if rows.in_rows else None
                 here = Solve(model.loss, *of_rows, *of_model, products)
                 n_elements = int(rows.sizes[self.places].sum())
                 steps = self._steps(model, here, n_elements, unit, stop, sums)
