@@ -442,12 +442,12 @@ class _Step:
         if of_system > 0.0 and not stop[0]:
             free = self._free[:n_free]
             of_rows = solve.matrix, solve.places[free], solve.scale2, solve.mean
-            of_system = self._root, self.slopes[free], gradient, gradient_b
+            side = self._root, self.slopes[free], gradient, gradient_b
             if solve.products is None:
-                own_b = dense_direction(*of_rows, *of_system, stop, direction)
+                own_b = dense_direction(*of_rows, *side, stop, direction)
             else:
                 moments = None if solve.moments is None else solve.moments[free]
-                own_b = row_direction(*of_rows, moments, *of_system, solve.products(), direction)
+                own_b = row_direction(*of_rows, moments, *side, solve.products(), direction)
         return direction, float(own_b)
 
     def _lowest(
