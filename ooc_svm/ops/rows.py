@@ -186,6 +186,21 @@ def add_rows(indptr, indices, values, scale2, coefficients, w):  # type: ignore[
 
 
 @compiled
+def spread_rows(indices, values, begin, ends, first, last, out):  # type: ignore[no-untyped-def]
+    """Put the elements of some columns of rows into ``out[i, column - first]``, up to ``last``.
+
+    ``begin``, ``ends`` (uint64, shape (m,)): the elements of each row, whose columns ascend from ``first``;
+        ``begin`` is moved to those that are left.
+    """
+    for i in range(len(begin)):
+        p, end = begin[i], ends[i]
+        while p < end and indices[p] < last:
+            out[i, indices[p] - first] = 1.0 if values is None else values[p]
+            p += np.uint64(1)
+        begin[i] = p
+
+
+@compiled
 def add_rows_by_group(indptr, indices, values, first, last, V, row_number, groups, out):  # type: ignore[no-untyped-def]
     """``out[j, k, g] += V[i - first, k] X[i, j]``, g the row's number modulo the number of groups.
 

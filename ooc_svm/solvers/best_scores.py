@@ -50,10 +50,12 @@ class SlopeSizes(_AtBest):
     """Rule on row vectors: the losses at the best scores, and sizes of their slopes, see `slope_sizes`."""
 
     error: float  # Largest error of a residual
+    factor: float = 1.0  # Of the scores
     sums_shape: ClassVar[tuple[int, ...]] = (4,)
 
     def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
         best = rows.vectors[self.model.best]
+        best = best if self.factor == 1.0 else self.factor * best
         slope_sizes(self.model.loss, best, self.b, self.error, *self.model.target_costs(rows), sums)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +11,6 @@ from scipy import sparse
 
 from ooc_svm.passes.crew import Alone, Crew
 from ooc_svm.solvers.streamed_smo import dual_loops, proximal
-from ooc_svm.solvers.streamed_smo.dense_system import row_products
 
 MU = 0.3
 
@@ -57,7 +55,7 @@ class Rows:
         X.sort_indices()
         self.csr = X.indptr.astype(np.uint64), X.indices.astype(np.uint32), None if self.ones else X.data
         self.places = np.arange(n, dtype=np.uint64)
-        self.squares = (Z**2).sum(axis=1)
+        self.squares, self.products = (Z**2).sum(axis=1), Z @ Z.T
         self.dual = np.zeros(n)
         self.w, self.stationarity = np.zeros(d), np.zeros(n)
         self.bias = np.array([0.0, self.rho + center @ center, 0.0])
@@ -72,7 +70,7 @@ class Rows:
         return proximal.Solve(
             self.of_loss, self.csr, self.places, self.squares, self.moments, self.mean_row, self.scale2,
             self.w, self.bias, self.targets, self.dual, self.stationarity,
-            partial(row_products, self.csr, self.d, self.scale2) if self.in_rows else None,
+            self.products if self.in_rows else None,
         )  # fmt: skip
 
     def sweeps(self, most: int) -> None:

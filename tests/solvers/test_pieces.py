@@ -78,15 +78,15 @@ def test_others_are_asked_where_they_may_be_of_use(capacity, n_columns, expected
 
 @pytest.mark.parametrize("n_elements", [1, 4 * proximal.PIECE_ELEMENTS, 10**12])
 @pytest.mark.parametrize(
-    ("d", "in_rows"),
-    [(9, False), (256, False), (257, False), (400, False), (400, True), (4096, False), (4096, True)],
+    ("d", "by_factor"),
+    [(9, False), (256, False), (257, False), (300, True), (400, False), (4096, False)],
 )
-def test_the_plan_knows_what_a_step_takes(d, n_elements, in_rows, monkeypatch):
+def test_the_plan_knows_what_a_step_takes(d, n_elements, by_factor, monkeypatch):
     pieces = proximal.count_pieces(n_elements)
     monkeypatch.setattr(proximal, "count_pieces", lambda n: pieces)
-    monkeypatch.setattr(proximal, "row_system_cost", lambda n_rows, n_columns: (1.0, 1.0, 1.0, 0.0))
-    monkeypatch.setattr(Rows, "in_rows", in_rows)
-    a_row, others = proximal_bytes(d, n_elements, 300)
+    monkeypatch.setattr(proximal, "ROW_SYSTEM_COST", (1.0, 1.0, 1.0, 0.0))
+    monkeypatch.setattr(Rows, "in_rows", by_factor)
+    a_row, others = proximal_bytes(d, n_elements, 300, by_factor=by_factor)
     # The first run loads what it calls; what other threads of this process take meanwhile only adds.
     peaks = []
     for _ in range(10):

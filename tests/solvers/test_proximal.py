@@ -25,7 +25,7 @@ def take_way(monkeypatch, way: str) -> None:
     with_constants(monkeypatch, MOST_DIRECT=256 if way == "system" else 0)
     each = np.inf if way == "products" else 1.0
     with_constants(monkeypatch, system_cost=lambda n_columns: (1.0, each, each, 0.0))
-    with_constants(monkeypatch, row_system_cost=lambda n_rows, n_columns: (1.0, 1.0, 1.0, 0.0))
+    with_constants(monkeypatch, ROW_SYSTEM_COST=(1.0, 1.0, 1.0, 0.0))
     monkeypatch.setattr(Rows, "in_rows", way == "rows")
 
 

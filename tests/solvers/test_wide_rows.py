@@ -1,4 +1,4 @@
-"""Dense rows of more columns than there are rows: their products with each other, and steps by these."""
+"""Dense rows of more columns than there are rows, which are solved by a factor of their products."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from helpers.train_data import bits
 from scipy import sparse
 
 from ooc_svm import train
-from ooc_svm.solvers.streamed_smo import dense_system, resident_rows
-from ooc_svm.solvers.streamed_smo.dense_system import row_products
+from ooc_svm.solvers.streamed_smo import gram_factor, resident_rows
+from ooc_svm.solvers.streamed_smo.gram_factor import factor_rows
 from ooc_svm.solvers.streamed_smo.proximal import MOST_COLUMNS, MOST_OF_DENSE
-from ooc_svm.solvers.streamed_smo.resident_rows import has_proximal_steps
+from ooc_svm.solvers.streamed_smo.resident_rows import has_factor, has_proximal_steps
 
 LINEAR = {"kernel": "poly", "degree": 1, "gamma": 1.0}  # x.z, for the solvers of kernels
 
@@ -27,19 +27,66 @@ def rows():
     return sparse.csr_array(X), np.where(s > 0.0, 1.0, -1.0), s, np.digitize(s, [-0.5, 0.5])
 
 
+def csr(X):
+    """The CSR arrays as compiled functions take them."""
+    X = sparse.csr_array(X)
+    X.sort_indices()
+    return X.indptr.astype(np.uint64), X.indices.astype(np.uint32), X.data
+
+
+def lower(factor):
+    """L as a dense matrix."""
+    m = len(factor.indptr) - 1
+    L = sparse.csr_array((factor.values, factor.indices.astype(np.int64), factor.indptr), (m, m)).toarray()
+    assert not np.triu(L, 1).any()
+    return L
+
+
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("ones", [False, True])
 @pytest.mark.parametrize("piece", [1, 50, 10**6])
-def test_products_of_rows(piece, ones, scaled, monkeypatch):
-    monkeypatch.setattr(dense_system, "PIECE_ELEMENTS", piece)
+def test_rows_of_the_factor_have_the_products_of_the_rows(piece, ones, scaled, monkeypatch):
+    monkeypatch.setattr(gram_factor, "PIECE_ELEMENTS", piece)
     rng = np.random.default_rng(1)
     X = sparse.random_array((9, 31), density=0.3, format="csr", rng=rng)
     X.data = np.ones(X.nnz) if ones else rng.standard_normal(X.nnz)
-    X.sort_indices()
     scale2 = rng.uniform(0.5, 2.0, 31) if scaled else None
-    matrix = X.indptr.astype(np.uint64), X.indices.astype(np.uint32), None if ones else X.data
+    indptr, indices, values = csr(X)
+    factor = factor_rows((indptr, indices, None if ones else values), 31, scale2)
     expected = X.toarray() * (1.0 if scale2 is None else scale2) @ X.toarray().T
-    np.testing.assert_allclose(row_products(matrix, 31, scale2), expected, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(factor.products, expected, rtol=1e-13, atol=1e-13)
+    L = lower(factor)
+    np.testing.assert_allclose(L @ L.T, expected, rtol=1e-12, atol=1e-12)
+    scores = rng.standard_normal(9)
+    np.testing.assert_allclose(L @ factor.vector(scores), scores, rtol=1e-10)
+
+
+@pytest.mark.parametrize("unit", [1e-140, 1.0, 1e140])
+def test_rows_that_follow_from_others_have_a_factor_too(unit):
+    """Products of 60 rows of rank 7, some of zeros, some twice, are not positive definite."""
+    rng = np.random.default_rng(2)
+    X = unit * rng.standard_normal((60, 7)) @ rng.standard_normal((7, 300))
+    X[[3, 17]], X[40:50] = 0.0, X[:10]
+    factor = factor_rows(csr(X), 300, None)
+    L, K = lower(factor), X @ X.T
+    norms = np.sqrt(np.diag(K))
+    assert (np.abs(L @ L.T - K) <= 1e-9 * np.outer(norms, norms) + 1e-299).all()
+
+
+def test_rows_whose_products_are_not_finite_have_no_factor():
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert factor_rows(csr(np.full((3, 300), 1e200)), 300, None) is None
+
+
+def test_a_factor_is_for_rows_that_it_makes_no_longer():
+    assert has_factor(1000, 300 * 1000, 300)
+    assert not has_factor(1000, 1000 * 1000, 1000)  # as many rows as columns
+    assert not has_factor(257, 100 * 257, 100)  # few columns, whose systems are small
+    assert has_factor(4096, 300 * 150, 300)
+    assert not has_factor(4096, 300 * 150 - 1, 300)  # sparse rows
+    assert has_factor(10**6, 300 * 250_000, 300)
+    assert not has_factor(10**6, 300 * 250_000 - 1, 300)
+    assert not has_factor(10**5, 5000 * 10**5, 5000)
 
 
 @pytest.mark.parametrize("C", [0.01, 1.0, 100.0])
@@ -66,20 +113,38 @@ def test_rows_that_are_much_alike_take_few_steps(rows, loss, bias, C):
     assert other["dual"] - other["rounding"] <= row["primal"] + row["rounding"]
 
 
-def test_products_serve_all_models_and_threads_change_no_bit(rows, monkeypatch):
+def test_one_factor_serves_all_models_and_threads_change_no_bit(rows, monkeypatch):
     found = []
 
     def count(*arguments):
         found.append(1)
-        return row_products(*arguments)
+        return factor_rows(*arguments)
 
-    monkeypatch.setattr(resident_rows, "row_products", count)
+    monkeypatch.setattr(resident_rows, "factor_rows", count)
     X, classes = rows[0], rows[3]
     one = train(X, classes, threads=1, progress=lambda _: None)
     assert one.report["converged"]
     assert len(found) == 1
     for threads in (2, 3):
         assert bits(train(X, classes, threads=threads, progress=lambda _: None)) == bits(one)
+
+
+@pytest.mark.parametrize("bias", ["penalized", "free"])
+def test_what_a_factor_solves_is_certified_as_far_as_without(rows, bias, monkeypatch):
+    X, y = rows[:2]
+    options = {"bias": bias, "C": 10.0, "tol": 1e-9, "progress": lambda _: None}
+    ours = train(X, y, **options).report["models"][0]
+    assert ours["converged"]
+    monkeypatch.setattr(resident_rows, "MOST_FACTORED", 0)
+    other = train(X, y, **options, time_limit=20.0).report["models"][0]
+    assert ours["dual"] - ours["rounding"] <= other["primal"] + other["rounding"]
+    assert other["dual"] - other["rounding"] <= ours["primal"] + ours["rounding"]
+
+
+def test_rows_that_are_not_all_held_have_no_factor(rows, monkeypatch):
+    monkeypatch.setattr(resident_rows, "factor_rows", None)
+    model = train(rows[0], rows[1], resident=0.5, C=0.01, progress=lambda _: None)
+    assert model.report["models"][0]["relative_gap"] <= 1e-3
 
 
 def test_the_columns_that_steps_may_have_follow_from_how_dense_rows_are():

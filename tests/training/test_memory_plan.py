@@ -323,7 +323,7 @@ def test_the_resident_share_shrinks_with_the_memory():
 
 def test_few_rows_are_all_held_where_they_fit():
     for n_nonzeros in (6, FEW_ELEMENTS + 10, ALL_ELEMENTS - 10, ALL_ELEMENTS + 10):
-        work = changed(TEXT, n_rows=2, n_nonzeros=n_nonzeros)
+        work = changed(TEXT, n_rows=2, n_nonzeros=n_nonzeros, dimension=8 * n_nonzeros)
         capacity = divide(work, STREAMED, 10**12).plan.parameters.resident_elements
         few = n_nonzeros < ALL_ELEMENTS
         assert capacity == (n_nonzeros + 2 if few else math.ceil(SHARES[0] * (n_nonzeros + 2)))

@@ -9,16 +9,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
+from ooc_svm.losses.row_loops import OWN_ERROR
 from ooc_svm.passes.base import Overlap, Pass, RowSet
 from ooc_svm.passes.rowwise import CopyScores, RowPass
 from ooc_svm.solvers.best_scores import LOSS, LossCount, SlopeSizes
 from ooc_svm.solvers.grid_minimum import lowest
 from ooc_svm.solvers.rounding import UNIT
 from ooc_svm.solvers.space import LinearSpace
-from ooc_svm.solvers.streamed_smo.dual import DualModel, LossesAlong, MoveBest
+from ooc_svm.solvers.streamed_smo.dual import DualModel, LossesAlong, MoveBest, StretchBest
 from ooc_svm.solvers.streamed_smo.rounds import Round
 from ooc_svm.solvers.streamed_smo.state import SmoState
 from ooc_svm.solvers.streamed_smo.sweep import ScorePass
+
+CLEAR = 1.25  # How far a margin comes to lie off its edge, as a multiple of what rounding may have moved it
 
 
 class Target(NamedTuple):
@@ -100,15 +103,32 @@ def improve_best(
     state.best_b = (state.best_b + state.center) - state.center
     # Of the point itself: what the search has found is a difference of larger norms.
     certificate.primal, certificate.primal_rounding = yield from primal_value(model, state, rows)
+    if model.targets.in_margins and certificate.primal_rounding > tolerance * certificate.primal:
+        yield from _clear_edges(model, state, rows)
+
+
+def _clear_edges(model: DualModel, state: SmoState, rows: RowSet) -> Generator[Pass, Any, None]:
+    """Stretch the best point, if its P is better known then.
+
+    At an optimum of separable data rows lie at a margin of 1 to the last digit: rounding might as well leave
+    all of them a loss, which is much where C is large. A little further off none has one.
+    """
+    certificate, rounding = state.certificate, state.rounding
+    factor = 1.0 + CLEAR * (rounding.residual + OWN_ERROR * (2.0 + abs(state.best_b)))
+    if sum((yield from primal_value(model, state, rows, factor))) < certificate.upper:
+        yield RowPass(StretchBest(model, factor), rows)
+        state.best, state.best_b = factor * state.best, factor * state.best_b
+        rounding.scores = factor * rounding.scores + UNIT * model.space.norm(state.best)
+        certificate.primal, certificate.primal_rounding = yield from primal_value(model, state, rows)
 
 
 def primal_value(
-    model: DualModel, state: SmoState, rows: RowSet
+    model: DualModel, state: SmoState, rows: RowSet, factor: float = 1.0
 ) -> Generator[Pass, Any, tuple[float, float]]:
-    """P at the best point, and a bound of its rounding."""
-    b, rounding, space = state.best_b, state.rounding, model.space
-    half = 0.5 * (space.inner(state.best, state.best) + space.penalized_bias * b * b)
-    sums = yield RowPass(SlopeSizes(model, b, rounding.residual), rows)
+    """P at the best point times a factor, and a bound of its rounding."""
+    b, rounding, space = factor * state.best_b, state.rounding, model.space
+    half = 0.5 * (factor * factor * space.inner(state.best, state.best) + space.penalized_bias * b * b)
+    sums = yield RowPass(SlopeSizes(model, b, rounding.residual, factor), rows)
     size = rows.n_rows, space.n_features
     return half + float(sums[LOSS]), rounding.primal(half, sums, b + state.center, size)
 

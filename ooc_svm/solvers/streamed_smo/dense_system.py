@@ -5,11 +5,10 @@ products, see `ooc_svm.solvers.streamed_smo.newton_loops`. Where rows are long, 
 ``F' = I + sum_i s_i x_i x_i'`` together from dense copies of the free rows, some at a time, and to solve the
 system: the linear algebra library takes much less time for an element of it than a product for a nonzero.
 
-Of fewer rows than columns the system is one of the free rows X. With S for their slopes (Woodbury),
+Where the products of the rows with each other are known, the system is one of the free rows X. With S for
+their slopes (Woodbury),
 
-    F'^-1 = I - X' S^1/2 (I + S^1/2 X X' S^1/2)^-1 S^1/2 X
-
-where X X' is that of all resident rows, which is put together once and serves all steps and models.
+    F'^-1 = I - X' S^1/2 (I + S^1/2 X X' S^1/2)^-1 S^1/2 X .
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ooc_svm.data.blocks import Float64Array, Int64Array, Values
-from ooc_svm.ops.rows import add_rows
+from ooc_svm.data.blocks import Float64Array, Values
+from ooc_svm.ops.rows import add_rows, spread_rows
 from ooc_svm.solvers.streamed_smo import dual_loops
 from ooc_svm.solvers.streamed_smo.newton_loops import inner
 
-MOST_SYSTEM = 1024  # Columns or rows up to which there is a system; more take too much memory
+MOST_SYSTEM = 1024  # Columns up to which there is a system; more take too much memory
 
 ROWS = 256  # Rows that are dense at a time
 
@@ -30,15 +29,8 @@ ROWS = 256  # Rows that are dense at a time
 # library: a pair of columns, for each row; three columns, once; and a nonzero that is copied.
 SQUARE, CUBE, COPY = 1.0 / 64.0, 1.0 / 36.0, 10.0
 
-# The products of the rows with each other serve so many directions, at least. Elements that are dense at a
-# time while they are found, and the bytes of one with what finds it.
-SHARED = 16
-PIECE_ELEMENTS, PIECE_BYTES = 1 << 17, 48
-
-
-def in_rows(n_rows: int, n_columns: int) -> bool:
-    """Whether a system is one of the rows; ``n_rows``: that the data have."""
-    return n_rows <= MOST_SYSTEM and n_rows < n_columns
+# What a system of the free rows is worth, see `system_cost`
+ROW_SYSTEM_COST = 0.0, 0.0, 2.0, CUBE
 
 
 def system_cost(n_columns: int) -> tuple[float, float, float, float]:
@@ -51,20 +43,11 @@ def system_cost(n_columns: int) -> tuple[float, float, float, float]:
     return CUBE * n_columns**3, SQUARE * n_columns**2, COPY, 0.0
 
 
-def row_system_cost(n_rows: int, n_columns: int) -> tuple[float, float, float, float]:
-    """What a system of the rows is worth, see `system_cost`, be their products known or not."""
-    return SQUARE / SHARED * n_rows**2 * n_columns, 0.0, 2.0, CUBE
-
-
-def system_bytes(dimension: int, n_rows: int) -> int:
+def system_bytes(dimension: int) -> int:
     """Bytes that a direction takes.
 
     ``dimension``: columns, of which one may be the bias.
     """
-    if in_rows(n_rows, dimension):
-        # The products of the rows; what they are found by, or what a system is solved in.
-        square = 8 * n_rows * n_rows
-        return square + max(square + PIECE_BYTES * PIECE_ELEMENTS, 3 * square)
     n = dimension + 1
     return 8 * (2 * n + ROWS) * n if dimension <= MOST_SYSTEM + 1 else 0
 
@@ -97,7 +80,7 @@ def dense_direction(
     direction : ndarray of float64, shape (d,)
         Out; 0 where rounding has made the system singular.
     """
-    d = len(gradient)
+    (indptr, indices, values), d = matrix, len(gradient)
     scale = np.ones(d) if scale2 is None else np.sqrt(scale2)
     system, added, dense = np.zeros((d + 1, d + 1)), np.empty((d + 1, d + 1)), np.empty((ROWS, d + 1))
     for begin in range(0, len(places), ROWS):
@@ -105,7 +88,8 @@ def dense_direction(
             break
         own = slice(begin, begin + ROWS)
         rows = dense[: len(places[own])]
-        _copy(*matrix, places[own], rows[:, :d])
+        rows[:, :d] = 0.0
+        spread_rows(indices, values, indptr[places[own]], indptr[places[own] + np.uint64(1)], 0, d, rows)
         # In units in which all columns are scaled
         rows[:, :d] *= scale
         if mean is not None:
@@ -120,36 +104,6 @@ def dense_direction(
         solution = np.zeros(d + 1)
     direction[:] = scale * solution[:d]
     return float(solution[d])
-
-
-def row_products(
-    matrix: tuple[Values, Values, Values | None], n_columns: int, scale2: Float64Array | None
-) -> Float64Array:
-    """Products of all rows with each other, columns being scaled; shape (m, m).
-
-    Columns are dense some at a time. They ascend in each row.
-    """
-    indptr, indices, values = matrix
-    bounds, m = indptr.astype(np.int64), len(indptr) - 1
-    products, width = np.zeros((m, m)), max(PIECE_ELEMENTS // max(m, 1), 1)
-    starts = bounds[:-1]
-    for first in range(0, n_columns, width):
-        last = min(first + width, n_columns)
-        ends = np.array(
-            [
-                begin + np.searchsorted(indices[begin:end], np.uint32(last))
-                for begin, end in zip(starts, bounds[1:], strict=True)
-            ],
-            np.int64,
-        )
-        elements, rows = _elements(starts, ends - starts)
-        dense = np.zeros((m, last - first))
-        dense[rows, indices[elements] - np.uint32(first)] = 1.0 if values is None else values[elements]
-        if scale2 is not None:
-            dense *= np.sqrt(scale2[first:last])
-        products += dense @ dense.T
-        starts = ends
-    return products
 
 
 def row_direction(
@@ -197,17 +151,3 @@ def row_direction(
     if mean is not None:
         direction -= total * mean
     return root * total - gradient_b
-
-
-def _copy(indptr: Values, indices: Values, values: Values | None, places: Values, out: Float64Array) -> None:
-    """Dense copies of some rows."""
-    starts = indptr[places].astype(np.int64)
-    elements, rows = _elements(starts, indptr[places + np.uint64(1)].astype(np.int64) - starts)
-    out[:] = 0.0
-    out[rows, indices[elements]] = 1.0 if values is None else values[elements]
-
-
-def _elements(starts: Int64Array, lengths: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """The numbers of the elements of some rows, and of the row of each."""
-    rows, ends = np.repeat(np.arange(len(starts)), lengths), np.cumsum(lengths)
-    return np.arange(len(rows)) + (starts - ends + lengths)[rows], rows

@@ -138,6 +138,27 @@ class MoveBest:
 
 
 @dataclass(frozen=True, slots=True)
+class StretchBest:
+    """Rule on row vectors: the best scores are multiplied."""
+
+    model: DualModel
+    factor: float
+    sums_shape: ClassVar[tuple[int, ...]] = (0,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.model.best,)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.model.best,)
+
+    def __call__(self, rows: RowSlice, sums: Float64Array) -> None:
+        best = rows.vectors[self.model.best]
+        best *= self.factor
+
+
+@dataclass(frozen=True, slots=True)
 class TargetSums:
     """Rule on row vectors: sums of the costs c, of ``c t`` and ``c |t|``, and how many c are not 0."""
 

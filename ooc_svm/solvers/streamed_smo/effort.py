@@ -6,6 +6,7 @@ since the bits of the answer follow from them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -158,13 +159,15 @@ def effort_for(
     few_columns: bool = False,
     shared: bool = False,
     long_rows: bool = False,
+    factor_sweeps: float = 0.0,
     rounds: int = 0,
 ) -> Effort:
     """The effort for data of a size with a share of it resident, and so many lanes where they are given.
 
     ``rests``: whether rows come to rest at a bound. ``narrow``: see `SmoParameters`. ``few_columns``: whether
     these are so few that a proximal step costs little; ``shared``: whether threads may share it, too;
-    ``long_rows``: see `ooc_svm.solvers.streamed_smo.resident_rows.are_long`.
+    ``long_rows``: see `ooc_svm.solvers.streamed_smo.resident_rows.are_long`. ``factor_sweeps``: that a factor
+    takes the time of, 0 where rows are not solved by one.
     ``rounds``: those of a run that goes on, else 0. None of them must follow from a clock, or from the
     threads there are, since the bits follow from them.
     """
@@ -197,8 +200,10 @@ def effort_for(
         rounds=1,
         floor=effort.at_once_floor,
         waiting_sweeps=effort.at_once_waiting_sweeps,
+        # A factor is that of the rows that are held: none has to leave.
+        margin_reach=math.inf if factor_sweeps else effort.margin_reach,
         # Where no row comes to rest, a step gains little until sweeps have put all in their places.
-        patience=effort.shared_patience if shared and rests else patience,
+        patience=effort.shared_patience if shared and rests else (factor_sweeps or patience),
     )
 
 

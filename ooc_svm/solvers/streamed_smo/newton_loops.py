@@ -64,6 +64,14 @@ def _solve_symmetric(system, x):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def forward_substitution(indptr, indices, values, side, x):  # type: ignore[no-untyped-def]
+    """Solve ``L x = side`` for rows of a lower triangle L, the last element of each being on the diagonal."""
+    for i in range(len(x)):
+        last = indptr[i + 1] - np.uint64(1)
+        x[i] = (side[i] - dot(indices, values, x, indptr[i], last)) / values[last]
+
+
+@compiled
 def by_system(products, scale2, mean, root, gradient, gradient_b, direction):  # type: ignore[no-untyped-def]
     """The direction by Cholesky's method, in units in which all columns are scaled; its bias' part.
 

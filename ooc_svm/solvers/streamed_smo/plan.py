@@ -35,8 +35,9 @@ from ooc_svm.solvers.streamed_smo.resident_rows import (
     ResidentRows,
     are_long,
     count_parts,
+    factor_sweeps,
+    has_factor,
     has_proximal_steps,
-    has_row_systems,
     has_shared_steps,
     is_narrow,
     most_columns,
@@ -123,12 +124,8 @@ class StreamedSmoPackage(SmoWarmStarting):
         # The share is a parameter of the algorithm: where memory lets it, it does not follow from threads.
         lanes = effort_for(size.n_nonzeros, 1.0, options.lanes).lanes
         threads = lanes, room.threads
-        left, roomy = _left(size, options, room, threads), 0.0
-        cut_for, rounds, parts = None, 0, _parts(size)
+        roomy, cut_for, rounds = 0.0, None, 0
         if kept is not None:
-            parts = kept.get("parts", 1)
-            if parts not in PARTS:
-                raise ValueError(f"no run has rows in {parts} parts")
             rounds = kept.get("rounds", 0)
             if not 0 <= rounds <= max(own.max_rounds for own in EFFORTS.values()):
                 raise ValueError(f"no run reads data in {rounds} rounds")
@@ -143,26 +140,32 @@ class StreamedSmoPackage(SmoWarmStarting):
         elif options.resident is not None:
             capacity = max(math.ceil(options.resident * size.elements), _least_capacity(size))
             capacity = min(capacity, size.elements)
+            left = _left(size, options, room, threads, capacity)
             pairs = _fitting_pairs(size, options, capacity, left) or _pairs(size, capacity, PAIRS_A_ROW)
         else:
-            capacity, pairs = _best_capacity(size, options, left)
+            capacity, pairs = _best_capacity(size, options, room, threads)
             if size.n_models > one.n_models and size.elements > ALL_ELEMENTS:
-                alone, _ = _best_capacity(one, options, _left(one, options, room, threads))
+                alone, _ = _best_capacity(one, options, room, threads)
                 roomy = ROOMY_PART * alone
         if cut_for is None:
             cut_for = capacity
             if not options.bounded and capacity < size.elements:
                 own = effort_for(size.n_nonzeros, 1.0, few_columns=is_narrow(size.dimension))
                 cut_for = math.ceil(own.unbounded_cut * capacity)
-        narrow = _narrow(size, capacity) if kept is None else kept.get("narrow", 0)
+        narrow, parts = _narrow(size, capacity), _parts(size, capacity)
+        if kept is not None:
+            narrow, parts = kept.get("narrow", 0), kept.get("parts", 1)
+            if parts not in PARTS:
+                raise ValueError(f"no run has rows in {parts} parts")
         plan = _plan(size, options, room, SmoParameters(capacity, pairs, cut_for, parts, narrow, rounds))
         return replace(plan, cramped=capacity < roomy)
 
     def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
         """So few rows are resident that some come and some leave."""
-        few, parts = size.n_nonzeros // 4, _parts(size)
+        few = size.n_nonzeros // 4
         size = _with_members(size, options)
-        parameters = SmoParameters(few, _pairs(size, few, size.n_models), few, parts, _narrow(size, few))
+        pairs = _pairs(size, few, size.n_models)
+        parameters = SmoParameters(few, pairs, few, _parts(size, few), _narrow(size, few))
         return _plan(size, options, NO_ROOM, parameters)
 
     def worker_plan(self, size: DataSize, options: TrainOptions, room: Room, whole: SolverPlan) -> SolverPlan:
@@ -191,10 +194,10 @@ class StreamedSmoPackage(SmoWarmStarting):
         values = np.empty(0, np.float32 if ones else context.value_type)
         effort = _effort(size, options, plan.parameters)
         held = plan.parameters
-        n_numbered = context.space.n_features if context.space.n_features > MANY_COLUMNS else 0
+        n_numbered = context.space.n_features if _are_numbered(size, held.resident_elements) else 0
         rows = ResidentRows(
             held.resident_elements, values, ones, most_pairs=held.resident_pairs, n_parts=held.parts,
-            most_columns=most_columns(*_shape(size)), in_rows=has_row_systems(*_shape(size)),
+            most_columns=most_columns(*_shape(size)), by_factor=_is_by_factor(size, held.resident_elements),
             n_numbered=n_numbered, crew=context.crew,
         )  # fmt: skip
         alike = Counter((type(spec.loss), spec.loss) for spec in models)
@@ -249,6 +252,7 @@ def _with_members(size: DataSize, options: TrainOptions) -> DataSize:
 
 def _effort(size: DataSize, options: TrainOptions, parameters: SmoParameters) -> Effort:
     share = min(1.0, parameters.elements_cut_for / size.elements)
+    by_factor = _is_by_factor(size, parameters.resident_elements)
     return effort_for(
         size.n_nonzeros,
         share,
@@ -258,6 +262,7 @@ def _effort(size: DataSize, options: TrainOptions, parameters: SmoParameters) ->
         few_columns=is_narrow(size.dimension),
         shared=has_shared_steps(size.dimension, size.elements, size.n_rows),
         long_rows=are_long(size.n_nonzeros, size.n_rows),
+        factor_sweeps=factor_sweeps(size.n_rows) if by_factor else 0.0,
         rounds=parameters.rounds,
     )
 
@@ -275,7 +280,8 @@ def _plan(
     resident: float | None = None,
 ) -> SolverPlan:
     """The plan for these parameters; ``resident``: the share of the resident rows in all rows, if more."""
-    share = parameters.resident_elements / size.elements
+    held = parameters.resident_elements
+    share = held / size.elements
     note = f"{100 * share:.3g} % of the data for {size.n_models} model(s)"
     if parameters.resident_pairs < size.n_rows * size.n_models:
         note += f", at most {parameters.resident_pairs:,} pairs of a row and a model"
@@ -285,25 +291,36 @@ def _plan(
     many = MANY_MODELS * (N_MODELS if options.by_nu else 1)
     return SolverPlan(
         replace(parameters, rounds=effort.rounds),
-        (*_items(size, options, room, room.threads, solves=resident is None), rows),
+        (*_items(size, options, room, room.threads, held, solves=resident is None), rows),
         row_bytes=32 * size.n_models + 8 * N_VECTORS * (size.n_models // N_MODELS if options.by_nu else 0),
         expected_reads=READS_AT_ONCE if effort.at_once else EXPECTED_READS,
         report={"resident": min(1.0, share), "rounds": effort.rounds, "lanes": effort.lanes},
         cut=(effort.rounds, effort.lanes),
-        crowded=parameters.resident_elements < min(_least_capacity(size), CROWDED * size.elements),
-        kinds=FunctionKinds(parameters.parts > 1, size.dimension > MANY_COLUMNS, size.n_models >= many),
+        crowded=held < min(_least_capacity(size), CROWDED * size.elements),
+        kinds=FunctionKinds(parameters.parts > 1, _are_numbered(size, held), size.n_models >= many),
     )
 
 
 def _narrow(size: DataSize, capacity: int) -> int:
     """`SmoParameters.narrow` of a run that holds so much."""
-    all_held = capacity == size.elements
-    return int(is_narrow(size.dimension) or (all_held and has_proximal_steps(*_shape(size))))
+    if is_narrow(size.dimension) or _is_by_factor(size, capacity):
+        return 1
+    return int(capacity == size.elements and has_proximal_steps(*_shape(size)))
 
 
-def _parts(size: DataSize) -> int:
-    """`SmoParameters.parts` of a new run."""
-    return count_parts(*_shape(size))
+def _parts(size: DataSize, capacity: int) -> int:
+    """`SmoParameters.parts` of a new run that holds so much."""
+    return 1 if _is_by_factor(size, capacity) else count_parts(*_shape(size))
+
+
+def _is_by_factor(size: DataSize, capacity: int) -> bool:
+    """Whether rows are solved by a factor in a run that holds so much."""
+    return capacity == size.elements and has_factor(*_shape(size))
+
+
+def _are_numbered(size: DataSize, capacity: int) -> bool:
+    """Whether columns have numbers in the rows of a run that holds so much."""
+    return size.dimension > MANY_COLUMNS and not _is_by_factor(size, capacity)
 
 
 def _shape(size: DataSize) -> tuple[int, int, int]:
@@ -340,19 +357,23 @@ def _fitting_pairs(size: DataSize, options: TrainOptions, capacity: int, nbytes:
         a_row = max(a_row // 2, PAIRS_A_ROW)
 
 
-def _best_capacity(size: DataSize, options: TrainOptions, left: int) -> tuple[int, int]:
-    """The largest of the shares worth holding that fits, and the pairs that fit.
+def _best_capacity(
+    size: DataSize, options: TrainOptions, room: Room, threads: Sequence[int]
+) -> tuple[int, int]:
+    """The largest of the shares worth holding that fits, and the pairs that fit."""
 
-    ``left``: bytes apart from what else is needed.
-    """
-    nbytes = RESIDENT_PART * max(left, 0)
-    together = min(size.n_models, MOST_TOGETHER)
-    capacities = [size.elements] if size.elements <= ALL_ELEMENTS else []
+    def fitting(capacity: int, part: float) -> int | None:
+        left = _left(size, options, room, threads, capacity)
+        return _fitting_pairs(size, options, capacity, part * max(left, 0))
+
+    together, all_of_it = min(size.n_models, MOST_TOGETHER), size.elements
+    holds_all = all_of_it <= ALL_ELEMENTS or _is_by_factor(size, all_of_it)
+    capacities = [all_of_it] if holds_all else []
     capacities += [min(math.ceil(together * share * size.elements), size.elements) for share in SHARES]
-    tried = ((capacity, _fitting_pairs(size, options, capacity, nbytes)) for capacity in capacities)
+    tried = ((capacity, fitting(capacity, RESIDENT_PART)) for capacity in capacities)
     capacity, pairs = next((each for each in tried if each[1]), (capacities[-1], None))
     few = min(size.elements, FEW_ELEMENTS)
-    if few > capacity and (few_pairs := _fitting_pairs(size, options, few, FEW_PART * nbytes)):
+    if few > capacity and (few_pairs := fitting(few, FEW_PART * RESIDENT_PART)):
         return few, few_pairs
     return capacity, pairs or _pairs(size, capacity, PAIRS_A_ROW)
 
@@ -385,16 +406,17 @@ def _rows_nbytes(
             # that are not held then are far from the margins, and hardly any is a candidate.
             copies, candidates = n_copies, of_mean_length
     element = (1 + copies * effort.offered) * (4 + size.value_bytes)
-    cuts = 4 * (_parts(size) + 1) * share * size.n_rows
-    pair = PAIR_BYTES + proximal_bytes(*_shape(size))[0]
+    held = parameters.resident_elements
+    cuts = 4 * (_parts(size, held) + 1) * share * size.n_rows
+    pair = PAIR_BYTES + proximal_bytes(*_shape(size), by_factor=_is_by_factor(size, held))[0]
     of_pairs = pair * pairs + CANDIDATE_BYTES * candidates
     return int(share * size.elements * element + cuts + of_pairs)
 
 
 def _items(
-    size: DataSize, options: TrainOptions, room: Room, threads: int, *, solves: bool = True
+    size: DataSize, options: TrainOptions, room: Room, threads: int, capacity: int, *, solves: bool = True
 ) -> tuple[MemoryItem, ...]:
-    """What is needed apart from the resident rows; ``solves``: whether these are solved here."""
+    """What is needed apart from so many resident rows; ``solves``: whether these are solved here."""
     lanes = effort_for(size.n_nonzeros, 1.0, options.lanes).lanes
     # No more threads have blocks than there are lanes, but where columns are measured first.
     blocks = (room.blocks_a_thread + 1) * min(threads, lanes)
@@ -418,10 +440,10 @@ def _items(
     solving = min(threads, n_models)
     if not solves:
         return tuple(items)
-    if of_step := proximal_bytes(*_shape(size))[1]:
+    if of_step := proximal_bytes(*_shape(size), by_factor=_is_by_factor(size, capacity))[1]:
         note = f"compiled, and vectors and systems of {solving} model(s)"
         items.append(MemoryItem("proximal steps", COMPILED_BYTES + solving * of_step, note))
-    if size.dimension > MANY_COLUMNS:
+    if _are_numbered(size, capacity):
         # Of each column its number, of each number its column; weights, scales and a mean row in that order.
         own = 1 + (options.scale != "none") + (options.resolved_bias == "free")
         note = f"2 of {size.dimension}, and {own} vectors of {solving} model(s)"
@@ -441,10 +463,11 @@ def _vectors_a_model(options: TrainOptions) -> int:
     return 5 + 2 * free + 2 * means + 4 * kept
 
 
-def _left(size: DataSize, options: TrainOptions, room: Room, threads: Sequence[int]) -> int:
-    """Bytes that are left for resident rows, with whichever number of threads that is less."""
+def _left(size: DataSize, options: TrainOptions, room: Room, threads: Sequence[int], capacity: int) -> int:
+    """Bytes that are left for so many resident rows, with whichever number of threads that is less."""
     return min(
-        room.nbytes - sum(item.nbytes for item in _items(size, options, room, number)) for number in threads
+        room.nbytes - sum(item.nbytes for item in _items(size, options, room, number, capacity))
+        for number in threads
     )
 
 

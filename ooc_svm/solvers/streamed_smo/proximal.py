@@ -26,7 +26,6 @@ kept apart, as ``.._b``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -40,9 +39,9 @@ from ooc_svm.passes.crew import Alone, Crew
 from ooc_svm.solvers.base import MANY_COLUMNS
 from ooc_svm.solvers.streamed_smo import dual_loops, proximal_loops
 from ooc_svm.solvers.streamed_smo.dense_system import (
+    ROW_SYSTEM_COST,
     dense_direction,
     row_direction,
-    row_system_cost,
     system_cost,
 )
 from ooc_svm.solvers.streamed_smo.dual import looked_at
@@ -95,8 +94,8 @@ class Solve:
         ``indptr``, ``indices``, ``values``.
     mean : ndarray of float64, shape (n_features,), or None
         The mean row, ``moments`` being its products with the rows.
-    products : callable, optional
-        Gives the products of all rows of the matrix with each other, where a system of these is worth it.
+    products : ndarray of float64, shape (len(squares), len(squares)), optional
+        The products of all rows of the matrix with each other, where they are known.
     """
 
     loss: Any
@@ -111,7 +110,12 @@ class Solve:
     targets: Float64Array
     dual: Float64Array
     stationarity: Float64Array
-    products: Callable[[], Float64Array] | None = None
+    products: Float64Array | None = None
+
+    def count_elements(self) -> int:
+        """Nonzeros and rows of a sweep."""
+        ends, rows = self.matrix[0], self.places
+        return int((ends[rows + np.uint64(1)] - ends[rows]).sum()) + len(rows)
 
 
 def proximal_step(
@@ -197,6 +201,7 @@ class ProximalSteps:
         self._stop, self._sums, self._crew = stop, sums, crew
         self.first = self._firm = first or FIRM[by_products]
         self._less_firm, self._least = LESS_FIRM[by_products], LEAST_FIRM
+        self.is_idle = False  # Whether the last step moved nothing: rounding hides what others would gain
 
     def go(self, wanted: float, left: int) -> tuple[float, float, int]:
         """Take a step towards a sum of row gaps, with so many nonzeros and rows left to look at.
@@ -216,8 +221,8 @@ class ProximalSteps:
             self.first = self._firm = max(self._least, FIRM[0] * self._room())
         spent = looked_at(sums) - before
         left -= spent
-        # Where a step moves nothing, rounding hides what others would gain.
-        if sums[dual_loops.CHANGES] == changes:
+        self.is_idle = bool(sums[dual_loops.CHANGES] == changes)
+        if self.is_idle:
             return longer, gap, max(left, 1)
         sums[dual_loops.GAP] = gap
         if gap < CLOSER * apart and left > 0:
@@ -433,7 +438,7 @@ class _Step:
         weights = sum(piece.weights for piece in self._pieces)
         cost = system_cost(len(direction))
         if solve.products is not None:
-            cost = row_system_cost(len(solve.matrix[0]) - 1, len(direction))
+            cost = ROW_SYSTEM_COST
         own_b, rows, elements, n_free, of_system = newton_direction(
             *solve.matrix, solve.places, solve.scale2, solve.mean, self._root, self.slopes, self._free,
             gradient, gradient_b, products, diagonal, weights, left, cost, stop, direction,
@@ -447,7 +452,7 @@ class _Step:
                 own_b = dense_direction(*of_rows, *side, stop, direction)
             else:
                 moments = None if solve.moments is None else solve.moments[free]
-                own_b = row_direction(*of_rows, moments, *side, solve.products(), direction)
+                own_b = row_direction(*of_rows, moments, *side, solve.products, direction)
         return direction, float(own_b)
 
     def _lowest(

@@ -26,7 +26,8 @@ from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.crew import Alone, Crew
 from ooc_svm.solvers.base import LONG_ROW
 from ooc_svm.solvers.streamed_smo import proximal, team_loops
-from ooc_svm.solvers.streamed_smo.dense_system import in_rows, row_products, system_bytes
+from ooc_svm.solvers.streamed_smo.dense_system import system_bytes
+from ooc_svm.solvers.streamed_smo.gram_factor import GramFactor, factor_bytes, factor_rows
 from ooc_svm.solvers.streamed_smo.rounds import Round
 from ooc_svm.solvers.streamed_smo.sweep import CopiedRows
 
@@ -41,6 +42,10 @@ LEAST_PART = LONG_ROW // 2
 PARTS = (1, 2, 4, 8, 16)
 
 SHORT_ROW = 64  # Nonzeros of a row whose squares are added to a matrix in the time of a few sweeps
+
+# Rows up to which a factor takes not too much memory, and for each so many of which it takes the time of a
+# sweep.
+MOST_FACTORED, SWEEP_ROWS = 4096, 50
 
 
 def are_long(n_nonzeros: int, n_rows: int) -> bool:
@@ -70,21 +75,35 @@ def has_proximal_steps(dimension: int, n_nonzeros: int, n_rows: int) -> bool:
     return dimension <= most_columns(dimension, n_nonzeros, n_rows) + 1
 
 
-def has_row_systems(dimension: int, n_nonzeros: int, n_rows: int) -> bool:
-    """Whether systems of proximal steps are of the rows."""
-    return has_proximal_steps(dimension, n_nonzeros, n_rows) and in_rows(n_rows, dimension)
+def has_factor(dimension: int, n_nonzeros: int, n_rows: int) -> bool:
+    """Whether rows that are all held are solved by a factor: it has no more elements than they have."""
+    is_wide = dimension > max(n_rows, proximal.MOST_DIRECT + 1)
+    is_dense = n_nonzeros >= proximal.DENSE * dimension * n_rows
+    are_few = n_rows <= MOST_FACTORED and n_rows * n_rows <= 2 * n_nonzeros
+    return is_wide and are_few and (is_dense or dimension <= proximal.MOST_COLUMNS + 1)
 
 
-def proximal_bytes(dimension: int, n_nonzeros: int, n_rows: int) -> tuple[int, int]:
+def factor_sweeps(n_rows: int) -> float:
+    """The sweeps that take the time of a factor."""
+    return max(n_rows, SWEEP_ROWS) / SWEEP_ROWS
+
+
+def proximal_bytes(
+    dimension: int, n_nonzeros: int, n_rows: int, *, by_factor: bool = False
+) -> tuple[int, int]:
     """Bytes of a proximal step for each row that is solved, and those of its vectors and its systems."""
-    if not has_proximal_steps(dimension, n_nonzeros, n_rows):
+    if by_factor:
+        dimension = n_rows
+    elif not has_proximal_steps(dimension, n_nonzeros, n_rows):
         return 0, 0
     # One column may be the bias.
     pieces = proximal.count_pieces(n_nonzeros + n_rows)
     vectors = 8 * (11 + 2 * pieces) * dimension
     if dimension <= proximal.MOST_DIRECT + 1:
-        return 56, vectors + 8 * (1 + pieces + 2 * (pieces > 1)) * (dimension + 1) ** 2
-    return 56, vectors + system_bytes(dimension, n_rows)
+        systems = 8 * (1 + pieces + 2 * (pieces > 1)) * (dimension + 1) ** 2
+    else:
+        systems = 0 if by_factor else system_bytes(dimension)
+    return 56, vectors + systems + (factor_bytes(n_rows) if by_factor else 0)
 
 
 def count_parts(dimension: int, n_nonzeros: int, n_rows: int) -> int:
@@ -122,8 +141,8 @@ class ResidentRows:
     )
     # Columns up to which there are proximal steps
     most_columns: int = field(default=proximal.MOST_COLUMNS, metadata={"saved": False})
-    # Whether systems of these are of the rows
-    in_rows: bool = field(default=False, metadata={"saved": False})
+    # Whether rows are solved by a factor
+    by_factor: bool = field(default=False, metadata={"saved": False})
     # Number of columns if they get numbers here, else 0; and the column of each number
     n_numbered: int = field(default=0, metadata={"saved": False})
     columns: Int32Array = field(default_factory=lambda: np.empty(0, dtype=np.int32))
@@ -136,8 +155,8 @@ class ResidentRows:
         default=None, init=False, metadata={"saved": False}
     )
 
-    # The ids of rows, and the products of these with each other
-    _products: tuple[Int64Array, Float64Array] | None = field(
+    # The ids of rows, and their factor
+    _factor: tuple[Int64Array, GramFactor | None] | None = field(
         default=None, init=False, metadata={"saved": False}
     )
 
@@ -204,15 +223,25 @@ class ResidentRows:
         row_ops.row_squares(*self.matrix, self.own(scale2), new, squares)
         self.squares = np.concatenate([self.squares, squares])
 
-    def products(self, scale2: Float64Array | None, n_columns: int) -> Float64Array:
-        """Products of the rows with each other, shape (m, m), kept until there are other rows.
+    def factor(self, n_columns: int, scale2: Float64Array | None) -> GramFactor | None:
+        """The factor of the rows, kept until there are other rows; see `factor_rows`.
 
-        Threads that need them at the same time each find the same.
+        Threads that need it at the same time each find the same.
         """
-        known = self._products
-        if known is None or known[0] is not self.ids:
-            self._products = known = self.ids, row_products(self.matrix, n_columns, scale2)
+        known = self._factor
+        if known is None or not np.array_equal(known[0], self.ids):
+            self._factor = known = self.ids, factor_rows(self.matrix, n_columns, scale2)
         return known[1]
+
+    def n_solved(self, n_columns: int) -> int:
+        """The number of columns of the rows that are solved."""
+        return len(self.ids) if self.by_factor else n_columns
+
+    def scores(self, w: Float64Array) -> Float64Array:
+        """Products of all rows with a vector."""
+        scores = np.empty(len(self.ids))
+        row_ops.scores(*self.matrix, np.uint64(0), np.uint64(1), w, scores)
+        return scores
 
     def drop(self, kept: BoolArray) -> None:
         """Keep some rows only, in their order."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from ooc_svm.ops import rows as row_ops
 from ooc_svm.passes.crew import Crew
 from ooc_svm.solvers.streamed_smo import dual_loops, proximal
 from ooc_svm.solvers.streamed_smo.dual import DualModel, looked_at
+from ooc_svm.solvers.streamed_smo.newton_loops import inner
 from ooc_svm.solvers.streamed_smo.proximal import ProximalSteps, Solve, count_pieces
 from ooc_svm.solvers.streamed_smo.resident_rows import ResidentRows, is_narrow
 from ooc_svm.solvers.streamed_smo.sweep import CandidateRows, CopiedRows, seed_of
@@ -138,41 +140,23 @@ class WorkingSet:
         sums, rows = np.zeros(dual_loops.N_SUMS), self.rows
         if not len(self.places):
             return sums, 0.0
-        places, scale2, own_mean = self._unsigned_places, rows.own(model.space.scale2), rows.own(mean)
-        moments = self._moments(mean)
+        scale2, own_mean, moments = rows.own(model.space.scale2), rows.own(mean), self._moments(mean)
+        of_rows = rows.matrix, self._unsigned_places, rows.squares, moments, own_mean, scale2
+        first = 1.0 if again and is_narrow(rows.n_solved(len(w))) else patience
+        if again and self._gap_after_step < math.inf:
+            first, sums[dual_loops.GAP] = 0.0, self._gap_after_step
+        most_sweeps = most_elements / int(rows.sizes[self.places].sum())
+        run = partial(
+            self._run, model, seed=seed, wanted=wanted, most_elements=most_elements, most_sweeps=most_sweeps,
+            unit=unit, stop=stop, follow=follow, sums=sums,
+        )  # fmt: skip
 
         def solve(parts: Parts | None, own: Float64Array) -> float:
-            of_model = own, bias, self.targets, self.dual, self.stationarity
-            steps, limit = None, most_elements
-            if own is w and len(w) <= rows.most_columns:
-                of_rows = rows.matrix, places, rows.squares, moments, own_mean, scale2
-                products = partial(rows.products, scale2, len(w)) if rows.in_rows else None
-                here = Solve(model.loss, *of_rows, *of_model, products)
-                n_elements = int(rows.sizes[self.places].sum())
-                steps = self._steps(model, here, n_elements, unit, stop, sums)
-                first = 1.0 if again and is_narrow(len(w)) else patience
-                if again and self._gap_after_step < math.inf:
-                    first, sums[dual_loops.GAP] = 0.0, self._gap_after_step
-                if steps is not None and first * n_elements < most_elements:
-                    limit = int(first * n_elements)
-            longest, order, n_steps = 0.0, seed, 0
-            self._gap_after_step = math.inf
-            while True:
-                done = limit > 0 and dual_loops.solve(
-                    model.loss, *rows.matrix, parts, places, rows.squares, moments, scale2, own, bias, follow,
-                    *of_model[2:], order, wanted, limit, stop, sums,
-                )  # fmt: skip
-                left = most_elements - looked_at(sums)
-                if done or stop[0] or left <= 0 or steps is None:
-                    return longest
-                longer, gap, limit = steps.go(wanted, left)
-                self.firm = steps.first
-                longest = max(longest, model.space.norm(w) + longer)
-                if gap <= proximal.ENOUGH * wanted:
-                    self._gap_after_step = gap
-                    return longest
-                n_steps += 1
-                order = seed_of(int(seed), n_steps)
+            here = Solve(model.loss, *of_rows, own, bias, self.targets, self.dual, self.stationarity)
+            if rows.by_factor and own is w:
+                return self._run_by_factor(run, model, here, first, sums)
+            has_steps = own is w and len(w) <= rows.most_columns
+            return run(here, first if has_steps else None, parts=parts)[0]
 
         if self._team is None:
             own = rows.own(w)
@@ -185,6 +169,86 @@ class WorkingSet:
                 self._team.end()
         rows.give_back(own, w)
         return sums, longest
+
+    def _run(
+        self,
+        model: DualModel,
+        here: Solve,
+        first: float | None,
+        *,
+        seed: np.uint64,
+        wanted: float,
+        most_elements: int,
+        most_sweeps: float,
+        unit: float,
+        stop: npt.NDArray[np.uint8],
+        follow: float,
+        sums: Float64Array,
+        parts: Parts | None = None,
+    ) -> tuple[float, bool]:
+        """Sweep rows, so often before the first proximal step; None: there is none.
+
+        ``most_sweeps``: after a step that moves nothing.
+
+        Returns a bound of the norm of w on the way, and whether there is no more to do.
+        """
+        n_elements, steps, limit = here.count_elements(), None, most_elements
+        if first is not None:
+            steps = self._steps(model, here, n_elements, unit, stop, sums)
+            if steps is not None and first * n_elements < most_elements:
+                limit = int(first * n_elements)
+        longest, order, n_steps = 0.0, seed, 0
+        self._gap_after_step = math.inf
+        while True:
+            done = limit > 0 and dual_loops.solve(
+                here.loss, *here.matrix, parts, here.places, here.squares, here.moments, here.scale2, here.w,
+                here.bias, follow, here.targets, here.dual, here.stationarity, order, wanted, limit, stop,
+                sums,
+            )  # fmt: skip
+            left = most_elements - looked_at(sums)
+            if done or stop[0] or left <= 0 or steps is None:
+                return longest, bool(done or stop[0])
+            longer, gap, limit = steps.go(wanted, left)
+            self.firm = steps.first
+            longest = max(longest, math.sqrt(inner(here.w, here.w, here.scale2)) + longer)
+            if steps.is_idle:
+                steps, limit = None, int(min(limit, most_sweeps * n_elements))
+            if gap <= proximal.ENOUGH * wanted:
+                self._gap_after_step = gap
+                return longest, True
+            n_steps += 1
+            order = seed_of(int(seed), n_steps)
+
+    def _run_by_factor(
+        self,
+        run: Callable[..., tuple[float, bool]],
+        model: DualModel,
+        here: Solve,
+        first: float,
+        sums: Float64Array,
+    ) -> float:
+        """Solve the rows of a factor in place of those here, after sweeps of these at first; as `_run`."""
+        rows, longest = self.rows, 0.0
+        if not self.firm and first > 0.0:
+            # What few sweeps solve is not worth a factor.
+            longest, done = run(here, None, most_elements=int(first * here.count_elements()))
+            if done:
+                return longest
+            first = 0.0
+        if (factor := rows.factor(len(here.w), here.scale2)) is None:
+            return max(longest, run(here, None)[0])
+        before, n_changes = self.dual.copy(), sums[dual_loops.CHANGES]
+        w = factor.vector(rows.scores(here.w))
+        mean = None if here.mean is None else factor.vector(rows.scores(here.mean))
+        run(replace(here, matrix=factor.matrix, mean=mean, scale2=None, w=w, products=factor.products), first)
+        # The rows move w once.
+        change = self.dual - before
+        longest = max(
+            longest, model.space.norm(here.w) + float(np.abs(change) @ np.sqrt(rows.squares[self.places]))
+        )
+        self._add_rows(model, change, here.w)
+        sums[dual_loops.CHANGES] = n_changes + np.count_nonzero(change)
+        return longest
 
     def _steps(
         self,
