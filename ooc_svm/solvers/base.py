@@ -95,6 +95,7 @@ class FunctionKinds(NamedTuple):
     long_rows: bool = False  # See `LONG_ROW`
     many_columns: bool = False  # See `MANY_COLUMNS`
     many_models: bool = False  # See `MANY_MODELS`
+    by_factor: bool = False  # Rows, fewer than their columns, that are solved by their products alone
 
 
 NO_KINDS = FunctionKinds()

@@ -27,6 +27,7 @@ COMPILING = "compiling, once for this version on this machine; takes up to a min
 N_ROWS, N_FEATURES = 64, 8  # Rows and columns of the data of a warm-up
 # Columns of long rows, two fifths of which are not 0; and all columns then: with fewer there are no parts
 N_LONG, N_WIDE = 3 * LONG_ROW, 1 << 13
+N_MORE = 300  # Columns that are more than the rows, and too many for systems of the columns
 N_SPREAD = 8  # Sets of columns that rows are spread over, so that their mean is small
 
 _done: set[tuple[object, ...]] = set()
@@ -88,7 +89,8 @@ def _tiny_run(
     options: TrainOptions, value_type: str, weighted: bool, kinds: FunctionKinds, spread: bool
 ) -> None:
     """A few reads of made-up rows; ``spread``: most have no column in common."""
-    numbers, n_used = np.arange(N_ROWS), N_LONG if kinds.long_rows else N_FEATURES
+    numbers = np.arange(N_ROWS)
+    n_used = N_LONG if kinds.long_rows else N_MORE if kinds.by_factor else N_FEATURES
     pattern = (numbers[:, None] * (1 + np.arange(n_used))) % 5 < 2
     ones = value_type == "ones"
     values: Any = pattern.astype(np.float64 if ones else value_type) * (1.0 if ones else 0.5)

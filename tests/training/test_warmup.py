@@ -149,17 +149,23 @@ def test_one_training_leaves_nothing_behind_for_the_next(few_held):
 
 
 def test_long_rows_are_made_up_where_the_data_have_them(runs):
-    few, many = MOST_COLUMNS, MOST_COLUMNS + 2
+    few, many, n_rows = MOST_COLUMNS, MOST_COLUMNS + 2, 3 * LONG_ROW
     for length, n_features, expected in (
         (LONG_ROW - 1, many, [SHORT]),
         (LONG_ROW, few, []),  # as before
         (LONG_ROW, many, [LONG]),
     ):
-        X = csr_array(np.ones((60, length)))
-        X.resize(60, n_features)
-        train(X, np.arange(60) % 2, max_passes=1)
+        X = csr_array(np.ones((n_rows, length)))
+        X.resize(n_rows, n_features)
+        train(X, np.arange(n_rows) % 2, max_passes=1)
         assert [each[3] for each in runs] == expected
         runs.clear()
+
+
+def test_rows_for_a_factor_are_made_up_where_the_data_have_them(runs):
+    for n_features in (250, 300):
+        train(np.ones((60, n_features)), np.arange(60) % 2, max_passes=1)
+    assert [each[3] for each in runs] == [SHORT, FunctionKinds(by_factor=True)]
 
 
 def test_many_columns_and_models_are_made_up_where_there_are_as_many(runs):
@@ -168,20 +174,27 @@ def test_many_columns_and_models_are_made_up_where_there_are_as_many(runs):
         X.resize(60, n_features)
         for n_models in (5, 6):
             train(X, np.arange(60) % 2, C=1.0 + np.arange(n_models), **options)
-            kinds = FunctionKinds(False, n_features > MANY_COLUMNS, n_models > 5)
+            kinds = FunctionKinds(many_columns=n_features > MANY_COLUMNS, many_models=n_models > 5)
             assert [each[3] for each in runs] == [*dict.fromkeys([kinds._replace(many_models=False), kinds])]
             runs.clear()
 
 
-@pytest.mark.parametrize("solver", ["streamed-smo", "ocas"])
+@pytest.mark.parametrize(
+    ("solver", "wide"), [("streamed-smo", False), ("streamed-smo", True), ("ocas", False)]
+)
 @pytest.mark.parametrize("bias", ["none", "penalized", "free"])
-def test_a_first_read_compiles_nothing(solver, bias, tmp_path):
+def test_a_first_run_compiles_nothing_later(solver, wide, bias, tmp_path):
     """Of many columns and models: what solvers call is compiled before the first block.
 
     Of functions that other tests have compiled it is loaded by then: made-up rows have called it.
+
+    ``wide``: whether rows are dense, and fewer than their columns.
     """
     options = {"resident": 0.2} if solver == "streamed-smo" else {"tol": 0.1}
-    X = random_array((300, MANY_COLUMNS + 1), density=2e-4, format="csr", rng=np.random.default_rng(0))
+    rng = np.random.default_rng(0)
+    X = random_array((300, MANY_COLUMNS + 1), density=2e-4, format="csr", rng=rng)
+    if wide:
+        X, options = csr_array(rng.standard_normal((300, 700)).astype(np.float32)), {}
     store = make_store(tmp_path / "store", X, np.arange(300) % 2.0)
     script = f"""
 import ooc_svm

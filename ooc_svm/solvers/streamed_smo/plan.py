@@ -161,8 +161,8 @@ class StreamedSmoPackage(SmoWarmStarting):
         return replace(plan, cramped=capacity < roomy)
 
     def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
-        """So few rows are resident that some come and some leave."""
-        few = size.n_nonzeros // 4
+        """So few rows are resident that some come and some leave, unless a factor is of all of them."""
+        few = size.elements if _is_by_factor(size, size.elements) else size.n_nonzeros // 4
         size = _with_members(size, options)
         pairs = _pairs(size, few, size.n_models)
         parameters = SmoParameters(few, pairs, few, _parts(size, few), _narrow(size, few))
@@ -297,7 +297,12 @@ def _plan(
         report={"resident": min(1.0, share), "rounds": effort.rounds, "lanes": effort.lanes},
         cut=(effort.rounds, effort.lanes),
         crowded=held < min(_least_capacity(size), CROWDED * size.elements),
-        kinds=FunctionKinds(parameters.parts > 1, _are_numbered(size, held), size.n_models >= many),
+        kinds=FunctionKinds(
+            long_rows=parameters.parts > 1,
+            many_columns=_are_numbered(size, held),
+            many_models=size.n_models >= many,
+            by_factor=_is_by_factor(size, held),
+        ),
     )
 
 
