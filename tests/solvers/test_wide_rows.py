@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from helpers.streamed_data import options_of, reference, value_of
@@ -10,7 +12,7 @@ from scipy import sparse
 
 from ooc_svm import train
 from ooc_svm.solvers.streamed_smo import gram_factor, resident_rows
-from ooc_svm.solvers.streamed_smo.gram_factor import factor_rows
+from ooc_svm.solvers.streamed_smo.gram_factor import factor_bytes, factor_rows
 from ooc_svm.solvers.streamed_smo.proximal import MOST_COLUMNS, MOST_OF_DENSE
 from ooc_svm.solvers.streamed_smo.resident_rows import has_factor, has_proximal_steps
 
@@ -78,6 +80,20 @@ def test_rows_whose_products_are_not_finite_have_no_factor():
         assert factor_rows(csr(np.full((3, 300), 1e200)), 300, None) is None
 
 
+@pytest.mark.parametrize("n_rows", [10, 400])
+def test_the_plan_knows_what_a_factor_takes(n_rows):
+    matrix = csr(np.random.default_rng(3).standard_normal((n_rows, 700)))
+    factor_rows(matrix, 700, None)  # loads what it calls
+    tracemalloc.start()
+    try:
+        factor = factor_rows(matrix, 700, None)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(factor.products) == n_rows
+    assert peak <= factor_bytes(n_rows) + 20_000
+
+
 def test_a_factor_is_for_rows_that_it_makes_no_longer():
     assert has_factor(1000, 300 * 1000, 300)
     assert not has_factor(1000, 1000 * 1000, 1000)  # as many rows as columns
@@ -127,6 +143,20 @@ def test_one_factor_serves_all_models_and_threads_change_no_bit(rows, monkeypatc
     assert len(found) == 1
     for threads in (2, 3):
         assert bits(train(X, classes, threads=threads, progress=lambda _: None)) == bits(one)
+
+
+@pytest.mark.parametrize("bias", ["none", "penalized", "free"])
+def test_the_best_point_of_separable_data_is_clear_of_edges(rows, bias):
+    """Rows at a margin of 1 would leave P as uncertain as C times the rounding of all their scores."""
+    X, y = rows[:2]
+    problem = {"loss": "hinge", "bias": bias, "C": 1e5}
+    model = train(X, y, **options_of(**problem), tol=1e-7, progress=lambda _: None)
+    row = model.report["models"][0]
+    assert row["converged"]
+    assert row["rounding"] <= 1e-8 * row["primal"]
+    assert row["primal"] == pytest.approx(
+        value_of(X, y, model.weights[0], model.bias[0], **problem), rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("bias", ["penalized", "free"])
