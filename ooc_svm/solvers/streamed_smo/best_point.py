@@ -114,8 +114,11 @@ def _clear_edges(model: DualModel, state: SmoState, rows: RowSet) -> Generator[P
     all of them a loss, which is much where C is large. A little further off none has one.
     """
     certificate, rounding = state.certificate, state.rounding
+    per_score = rounding.per_score
     factor = 1.0 + CLEAR * (rounding.residual + OWN_ERROR * (2.0 + abs(state.best_b)))
-    if sum((yield from primal_value(model, state, rows, factor))) < certificate.upper:
+    if not sum((yield from primal_value(model, state, rows, factor))) < certificate.upper:
+        rounding.per_score = per_score
+    else:
         yield RowPass(StretchBest(model, factor), rows)
         state.best, state.best_b = factor * state.best, factor * state.best_b
         rounding.scores = factor * rounding.scores + UNIT * model.space.norm(state.best)

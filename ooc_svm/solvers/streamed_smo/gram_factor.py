@@ -10,6 +10,7 @@ with 20,000 columns each has 1,000 columns, and on average half of them. Where t
 scores ``X w``, where w ends from what the multipliers have moved by.
 
 Rounding may leave K less than positive definite: L is that of ``K + ridge diag(K)``, as little as will do.
+Where rows have so much in common that it hides what most of them have of their own, there is none.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from ooc_svm.solvers.streamed_smo.newton_loops import forward_substitution
 # Shares of their squares that rows have more: at first times the number of rows, then by a factor. A row of
 # zeros has no square.
 EPS, FIRMER, TINY = 2.0**-52, 100.0, 1e-300
+# How many times the ridge is what most rows have of their own, at least, itself included
+CLEAR = 3.0
 
 # Elements that are dense at a time while products are found
 PIECE_ELEMENTS = 1 << 19
@@ -62,7 +65,7 @@ class GramFactor:
 def factor_rows(
     matrix: tuple[Values, Values, Values | None], n_columns: int, scale2: Float64Array | None
 ) -> GramFactor | None:
-    """The factor of some rows, columns being scaled; None where their values are so large that there is none.
+    """The factor of some rows, columns being scaled; None where rounding hides what they are.
 
     Columns ascend in each row.
     """
@@ -75,6 +78,10 @@ def factor_rows(
         except np.linalg.LinAlgError:
             ridge *= FIRMER
             continue
+        # What a row has of its own, the ridge included, and half of them have as little as that
+        own = np.diagonal(lower) ** 2
+        if np.median(own - CLEAR * ridge * squares) < 0.0:
+            return None
         rows, columns = np.tril_indices(m)
         indptr = np.arange(m + 1) * np.arange(1, m + 2) // 2
         values: Float64Array = np.asarray(lower[rows, columns], np.float64)

@@ -140,7 +140,7 @@ class StreamedSmoPackage(SmoWarmStarting):
         elif options.resident is not None:
             capacity = max(math.ceil(options.resident * size.elements), _least_capacity(size))
             capacity = min(capacity, size.elements)
-            left = _left(size, options, room, threads, capacity)
+            left = _left(size, options, room, threads, _may_be_by_factor(size, capacity))
             pairs = _fitting_pairs(size, options, capacity, left) or _pairs(size, capacity, PAIRS_A_ROW)
         else:
             capacity, pairs = _best_capacity(size, options, room, threads)
@@ -162,7 +162,7 @@ class StreamedSmoPackage(SmoWarmStarting):
 
     def tiny_plan(self, size: DataSize, options: TrainOptions) -> SolverPlan:
         """So few rows are resident that some come and some leave, unless a factor is of all of them."""
-        few = size.elements if _is_by_factor(size, size.elements) else size.n_nonzeros // 4
+        few = size.elements if _may_be_by_factor(size, size.elements) else size.n_nonzeros // 4
         size = _with_members(size, options)
         pairs = _pairs(size, few, size.n_models)
         parameters = SmoParameters(few, pairs, few, _parts(size, few), _narrow(size, few))
@@ -194,10 +194,11 @@ class StreamedSmoPackage(SmoWarmStarting):
         values = np.empty(0, np.float32 if ones else context.value_type)
         effort = _effort(size, options, plan.parameters)
         held = plan.parameters
-        n_numbered = context.space.n_features if _are_numbered(size, held.resident_elements) else 0
+        by_factor = _is_by_factor(size, held)
+        n_numbered = context.space.n_features if _are_numbered(size, by_factor) else 0
         rows = ResidentRows(
             held.resident_elements, values, ones, most_pairs=held.resident_pairs, n_parts=held.parts,
-            most_columns=most_columns(*_shape(size)), by_factor=_is_by_factor(size, held.resident_elements),
+            most_columns=most_columns(*_shape(size)), by_factor=by_factor,
             n_numbered=n_numbered, crew=context.crew,
         )  # fmt: skip
         alike = Counter((type(spec.loss), spec.loss) for spec in models)
@@ -252,7 +253,7 @@ def _with_members(size: DataSize, options: TrainOptions) -> DataSize:
 
 def _effort(size: DataSize, options: TrainOptions, parameters: SmoParameters) -> Effort:
     share = min(1.0, parameters.elements_cut_for / size.elements)
-    by_factor = _is_by_factor(size, parameters.resident_elements)
+    by_factor = _is_by_factor(size, parameters)
     return effort_for(
         size.n_nonzeros,
         share,
@@ -280,7 +281,7 @@ def _plan(
     resident: float | None = None,
 ) -> SolverPlan:
     """The plan for these parameters; ``resident``: the share of the resident rows in all rows, if more."""
-    held = parameters.resident_elements
+    held, by_factor = parameters.resident_elements, _is_by_factor(size, parameters)
     share = held / size.elements
     note = f"{100 * share:.3g} % of the data for {size.n_models} model(s)"
     if parameters.resident_pairs < size.n_rows * size.n_models:
@@ -291,7 +292,7 @@ def _plan(
     many = MANY_MODELS * (N_MODELS if options.by_nu else 1)
     return SolverPlan(
         replace(parameters, rounds=effort.rounds),
-        (*_items(size, options, room, room.threads, held, solves=resident is None), rows),
+        (*_items(size, options, room, room.threads, by_factor, solves=resident is None), rows),
         row_bytes=32 * size.n_models + 8 * N_VECTORS * (size.n_models // N_MODELS if options.by_nu else 0),
         expected_reads=READS_AT_ONCE if effort.at_once else EXPECTED_READS,
         report={"resident": min(1.0, share), "rounds": effort.rounds, "lanes": effort.lanes},
@@ -299,33 +300,38 @@ def _plan(
         crowded=held < min(_least_capacity(size), CROWDED * size.elements),
         kinds=FunctionKinds(
             long_rows=parameters.parts > 1,
-            many_columns=_are_numbered(size, held),
+            many_columns=_are_numbered(size, by_factor),
             many_models=size.n_models >= many,
-            by_factor=_is_by_factor(size, held),
+            by_factor=by_factor,
         ),
     )
 
 
 def _narrow(size: DataSize, capacity: int) -> int:
     """`SmoParameters.narrow` of a run that holds so much."""
-    if is_narrow(size.dimension) or _is_by_factor(size, capacity):
+    if is_narrow(size.dimension) or _may_be_by_factor(size, capacity):
         return 1
     return int(capacity == size.elements and has_proximal_steps(*_shape(size)))
 
 
 def _parts(size: DataSize, capacity: int) -> int:
     """`SmoParameters.parts` of a new run that holds so much."""
-    return 1 if _is_by_factor(size, capacity) else count_parts(*_shape(size))
+    return 1 if _may_be_by_factor(size, capacity) else count_parts(*_shape(size))
 
 
-def _is_by_factor(size: DataSize, capacity: int) -> bool:
-    """Whether rows are solved by a factor in a run that holds so much."""
+def _may_be_by_factor(size: DataSize, capacity: int) -> bool:
+    """Whether rows are solved by a factor in a new run that holds so much."""
     return capacity == size.elements and has_factor(*_shape(size))
 
 
-def _are_numbered(size: DataSize, capacity: int) -> bool:
-    """Whether columns have numbers in the rows of a run that holds so much."""
-    return size.dimension > MANY_COLUMNS and not _is_by_factor(size, capacity)
+def _is_by_factor(size: DataSize, parameters: SmoParameters) -> bool:
+    """Whether rows are solved by a factor: not in a run of an older release, which had them in parts."""
+    return parameters.parts == 1 and _may_be_by_factor(size, parameters.resident_elements)
+
+
+def _are_numbered(size: DataSize, by_factor: bool) -> bool:
+    """Whether columns have numbers in the resident rows."""
+    return size.dimension > MANY_COLUMNS and not by_factor
 
 
 def _shape(size: DataSize) -> tuple[int, int, int]:
@@ -368,11 +374,11 @@ def _best_capacity(
     """The largest of the shares worth holding that fits, and the pairs that fit."""
 
     def fitting(capacity: int, part: float) -> int | None:
-        left = _left(size, options, room, threads, capacity)
+        left = _left(size, options, room, threads, _may_be_by_factor(size, capacity))
         return _fitting_pairs(size, options, capacity, part * max(left, 0))
 
     together, all_of_it = min(size.n_models, MOST_TOGETHER), size.elements
-    holds_all = all_of_it <= ALL_ELEMENTS or _is_by_factor(size, all_of_it)
+    holds_all = all_of_it <= ALL_ELEMENTS or _may_be_by_factor(size, all_of_it)
     capacities = [all_of_it] if holds_all else []
     capacities += [min(math.ceil(together * share * size.elements), size.elements) for share in SHARES]
     tried = ((capacity, fitting(capacity, RESIDENT_PART)) for capacity in capacities)
@@ -413,15 +419,15 @@ def _rows_nbytes(
     element = (1 + copies * effort.offered) * (4 + size.value_bytes)
     held = parameters.resident_elements
     cuts = 4 * (_parts(size, held) + 1) * share * size.n_rows
-    pair = PAIR_BYTES + proximal_bytes(*_shape(size), by_factor=_is_by_factor(size, held))[0]
+    pair = PAIR_BYTES + proximal_bytes(*_shape(size), by_factor=_is_by_factor(size, parameters))[0]
     of_pairs = pair * pairs + CANDIDATE_BYTES * candidates
     return int(share * size.elements * element + cuts + of_pairs)
 
 
 def _items(
-    size: DataSize, options: TrainOptions, room: Room, threads: int, capacity: int, *, solves: bool = True
+    size: DataSize, options: TrainOptions, room: Room, threads: int, by_factor: bool, *, solves: bool = True
 ) -> tuple[MemoryItem, ...]:
-    """What is needed apart from so many resident rows; ``solves``: whether these are solved here."""
+    """What is needed apart from the resident rows; ``solves``: whether these are solved here."""
     lanes = effort_for(size.n_nonzeros, 1.0, options.lanes).lanes
     # No more threads have blocks than there are lanes, but where columns are measured first.
     blocks = (room.blocks_a_thread + 1) * min(threads, lanes)
@@ -445,10 +451,10 @@ def _items(
     solving = min(threads, n_models)
     if not solves:
         return tuple(items)
-    if of_step := proximal_bytes(*_shape(size), by_factor=_is_by_factor(size, capacity))[1]:
+    if of_step := proximal_bytes(*_shape(size), by_factor=by_factor)[1]:
         note = f"compiled, and vectors and systems of {solving} model(s)"
         items.append(MemoryItem("proximal steps", COMPILED_BYTES + solving * of_step, note))
-    if _are_numbered(size, capacity):
+    if _are_numbered(size, by_factor):
         # Of each column its number, of each number its column; weights, scales and a mean row in that order.
         own = 1 + (options.scale != "none") + (options.resolved_bias == "free")
         note = f"2 of {size.dimension}, and {own} vectors of {solving} model(s)"
@@ -468,10 +474,10 @@ def _vectors_a_model(options: TrainOptions) -> int:
     return 5 + 2 * free + 2 * means + 4 * kept
 
 
-def _left(size: DataSize, options: TrainOptions, room: Room, threads: Sequence[int], capacity: int) -> int:
-    """Bytes that are left for so many resident rows, with whichever number of threads that is less."""
+def _left(size: DataSize, options: TrainOptions, room: Room, threads: Sequence[int], by_factor: bool) -> int:
+    """Bytes that are left for resident rows, with whichever number of threads that is less."""
     return min(
-        room.nbytes - sum(item.nbytes for item in _items(size, options, room, number, capacity))
+        room.nbytes - sum(item.nbytes for item in _items(size, options, room, number, by_factor))
         for number in threads
     )
 

@@ -91,19 +91,26 @@ def factor_sweeps(n_rows: int) -> float:
 def proximal_bytes(
     dimension: int, n_nonzeros: int, n_rows: int, *, by_factor: bool = False
 ) -> tuple[int, int]:
-    """Bytes of a proximal step for each row that is solved, and those of its vectors and its systems."""
-    if by_factor:
-        dimension = n_rows
-    elif not has_proximal_steps(dimension, n_nonzeros, n_rows):
-        return 0, 0
+    """Bytes of a proximal step for each row that is solved, and those of its vectors and its systems.
+
+    ``by_factor``: whether rows have one, unless rounding hides what they are.
+    """
     # One column may be the bias.
-    pieces = proximal.count_pieces(n_nonzeros + n_rows)
+    pieces, nbytes = proximal.count_pieces(n_nonzeros + n_rows), 0
+    if has_proximal_steps(dimension, n_nonzeros, n_rows):
+        direct = dimension <= proximal.MOST_DIRECT + 1
+        nbytes = _vector_bytes(dimension, pieces) + (0 if direct else system_bytes(dimension))
+    if by_factor:
+        nbytes = max(nbytes, _vector_bytes(n_rows, pieces) + factor_bytes(n_rows))
+    return (56 if nbytes else 0), nbytes
+
+
+def _vector_bytes(dimension: int, pieces: int) -> int:
+    """Bytes of the vectors of a step, and of what is put together for few columns."""
     vectors = 8 * (11 + 2 * pieces) * dimension
     if dimension <= proximal.MOST_DIRECT + 1:
-        systems = 8 * (1 + pieces + 2 * (pieces > 1)) * (dimension + 1) ** 2
-    else:
-        systems = 0 if by_factor else system_bytes(dimension)
-    return 56, vectors + systems + (factor_bytes(n_rows) if by_factor else 0)
+        vectors += 8 * (1 + pieces + 2 * (pieces > 1)) * (dimension + 1) ** 2
+    return vectors
 
 
 def count_parts(dimension: int, n_nonzeros: int, n_rows: int) -> int:

@@ -236,7 +236,7 @@ class WorkingSet:
                 return longest
             first = 0.0
         if (factor := rows.factor(len(here.w), here.scale2)) is None:
-            return max(longest, run(here, None)[0])
+            return max(longest, run(here, first if len(here.w) <= rows.most_columns else None)[0])
         before, n_changes = self.dual.copy(), sums[dual_loops.CHANGES]
         w = factor.vector(rows.scores(here.w))
         mean = None if here.mean is None else factor.vector(rows.scores(here.mean))
