@@ -65,14 +65,20 @@ def test_rows_of_the_factor_have_the_products_of_the_rows(piece, ones, scaled, m
 
 @pytest.mark.parametrize("unit", [1e-140, 1.0, 1e140])
 def test_rows_that_follow_from_others_have_a_factor_too(unit):
-    """Products of 60 rows of rank 7, some of zeros, some twice, are not positive definite."""
+    """Products of 60 rows of rank 40, some of zeros, some twice, are not positive definite."""
     rng = np.random.default_rng(2)
-    X = unit * rng.standard_normal((60, 7)) @ rng.standard_normal((7, 300))
+    X = unit * rng.standard_normal((60, 40)) @ rng.standard_normal((40, 300))
     X[[3, 17]], X[40:50] = 0.0, X[:10]
     factor = factor_rows(csr(X), 300, None)
     L, K = lower(factor), X @ X.T
     norms = np.sqrt(np.diag(K))
     assert (np.abs(L @ L.T - K) <= 1e-9 * np.outer(norms, norms) + 1e-299).all()
+
+
+@pytest.mark.parametrize("common", [1e5, 1e8])
+def test_rows_that_rounding_leaves_little_of_their_own_have_no_factor(common):
+    X = np.random.default_rng(2).standard_normal((60, 300)) + common
+    assert (factor_rows(csr(X), 300, None) is None) == (common > 1e7)
 
 
 def test_rows_whose_products_are_not_finite_have_no_factor():
@@ -169,6 +175,16 @@ def test_what_a_factor_solves_is_certified_as_far_as_without(rows, bias, monkeyp
     other = train(X, y, **options, time_limit=20.0).report["models"][0]
     assert ours["dual"] - ours["rounding"] <= other["primal"] + other["rounding"]
     assert other["dual"] - other["rounding"] <= ours["primal"] + ours["rounding"]
+
+
+@pytest.mark.parametrize("bias", ["none", "penalized", "free"])
+def test_rows_with_nearly_all_in_common_are_solved_as_they_are(bias):
+    """A column of times in seconds."""
+    X = np.random.default_rng(4).standard_normal((300, 1000))
+    y = np.where(X[:, :3].sum(axis=1) > 0.0, 1.0, -1.0)
+    X[:, 5] = 1.6e9 + 1e7 * X[:, 5]
+    row = train(X, y, bias=bias, max_passes=40, progress=lambda _: None).report["models"][0]
+    assert row["relative_gap"] <= 0.1
 
 
 def test_rows_that_are_not_all_held_have_no_factor(rows, monkeypatch):

@@ -19,7 +19,7 @@ from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.engine.local import BLOCKS_A_THREAD
 from ooc_svm.errors import DamageError, MemoryBudgetError
 from ooc_svm.options import TrainOptions
-from ooc_svm.solvers.base import DataSize
+from ooc_svm.solvers.base import DataSize, FunctionKinds
 from ooc_svm.solvers.cutting_plane.plan import GROUP_CHOICES, MANY_POINTS, CutParameters
 from ooc_svm.solvers.streamed_smo.plan import (
     ALL_ELEMENTS,
@@ -637,3 +637,13 @@ def test_parameters_of_another_version_are_left_out(options):
     for less in (kept, {}):
         with pytest.raises(ValueError, match="no run on these data has"):
             solver.plan(TEXT.size, options, room, less)
+
+
+def test_rows_of_older_runs_that_are_in_parts_have_no_factor():
+    """Their columns have numbers, in whose order no products of rows are found."""
+    work = changed(TEXT, n_rows=60, n_nonzeros=60 * 70_000, dimension=70_000)
+    new = divide(work, STREAMED, 10**12).plan
+    assert new.parameters.parts == 1
+    assert new.kinds == FunctionKinds(by_factor=True)
+    older = divide(work, STREAMED, 10**12, keep=replace(new.parameters, parts=2)).plan
+    assert older.kinds == FunctionKinds(long_rows=True, many_columns=True)
