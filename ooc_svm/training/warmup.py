@@ -28,6 +28,7 @@ N_ROWS, N_FEATURES = 64, 8  # Rows and columns of the data of a warm-up
 # Columns of long rows, two fifths of which are not 0; and all columns then: with fewer there are no parts
 N_LONG, N_WIDE = 3 * LONG_ROW, 1 << 13
 N_MORE = 300  # Columns that are more than the rows, and too many for systems of the columns
+PRIME = 211  # More than the rows: none of their patterns comes twice
 N_SPREAD = 8  # Sets of columns that rows are spread over, so that their mean is small
 
 _done: set[tuple[object, ...]] = set()
@@ -92,6 +93,9 @@ def _tiny_run(
     numbers = np.arange(N_ROWS)
     n_used = N_LONG if kinds.long_rows else N_MORE if kinds.by_factor else N_FEATURES
     pattern = (numbers[:, None] * (1 + np.arange(n_used))) % 5 < 2
+    if kinds.by_factor:
+        # No row follows from others, and their mean is not small.
+        pattern = (1 + numbers[:, None]) * (1 + np.arange(n_used)) % PRIME % 5 < 4
     ones = value_type == "ones"
     values: Any = pattern.astype(np.float64 if ones else value_type) * (1.0 if ones else 0.5)
     if spread:

@@ -183,7 +183,7 @@ def test_many_columns_and_models_are_made_up_where_there_are_as_many(runs):
     ("solver", "wide"), [("streamed-smo", False), ("streamed-smo", True), ("ocas", False)]
 )
 @pytest.mark.parametrize("bias", ["none", "penalized", "free"])
-def test_a_first_run_compiles_nothing_later(solver, wide, bias, tmp_path):
+def test_a_first_read_compiles_nothing(solver, wide, bias, tmp_path):
     """Of many columns and models: what solvers call is compiled before the first block.
 
     Of functions that other tests have compiled it is loaded by then: made-up rows have called it.

@@ -26,8 +26,8 @@ from ooc_svm.solvers.streamed_smo.newton_loops import forward_substitution
 # Shares of their squares that rows have more: at first times the number of rows, then by a factor. A row of
 # zeros has no square.
 EPS, FIRMER, TINY = 2.0**-52, 100.0, 1e-300
-# How many times the ridge is what most rows have of their own, at least, itself included
-CLEAR = 3.0
+# What most rows have of their own, itself included, is at least so many times the ridge.
+LEAST_OWN = 3.0
 
 # Elements that are dense at a time while products are found
 PIECE_ELEMENTS = 1 << 19
@@ -78,9 +78,8 @@ def factor_rows(
         except np.linalg.LinAlgError:
             ridge *= FIRMER
             continue
-        # What a row has of its own, the ridge included, and half of them have as little as that
-        own = np.diagonal(lower) ** 2
-        if np.median(own - CLEAR * ridge * squares) < 0.0:
+        own = np.diagonal(lower) ** 2  # What rows have beside those before them
+        if np.median(own - LEAST_OWN * ridge * squares) < 0.0:
             return None
         rows, columns = np.tril_indices(m)
         indptr = np.arange(m + 1) * np.arange(1, m + 2) // 2
