@@ -118,11 +118,11 @@ def _clear_edges(model: DualModel, state: SmoState, rows: RowSet) -> Generator[P
     factor = 1.0 + CLEAR * (rounding.residual + OWN_ERROR * (2.0 + abs(state.best_b)))
     if not sum((yield from primal_value(model, state, rows, factor))) < certificate.upper:
         rounding.per_score = per_score
-    else:
-        yield RowPass(StretchBest(model, factor), rows)
-        state.best, state.best_b = factor * state.best, factor * state.best_b
-        rounding.scores = factor * rounding.scores + UNIT * model.space.norm(state.best)
-        certificate.primal, certificate.primal_rounding = yield from primal_value(model, state, rows)
+        return
+    yield RowPass(StretchBest(model, factor), rows)
+    state.best, state.best_b = factor * state.best, factor * state.best_b
+    rounding.scores = factor * rounding.scores + UNIT * model.space.norm(state.best)
+    certificate.primal, certificate.primal_rounding = yield from primal_value(model, state, rows)
 
 
 def primal_value(

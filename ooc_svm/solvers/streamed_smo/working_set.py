@@ -145,16 +145,15 @@ class WorkingSet:
         first = 1.0 if again and is_narrow(rows.n_solved(len(w))) else patience
         if again and self._gap_after_step < math.inf:
             first, sums[dual_loops.GAP] = 0.0, self._gap_after_step
-        most_sweeps = most_elements / int(rows.sizes[self.places].sum())
         run = partial(
-            self._run, model, seed=seed, wanted=wanted, most_elements=most_elements, most_sweeps=most_sweeps,
-            unit=unit, stop=stop, follow=follow, sums=sums,
+            self._run, model, seed=seed, wanted=wanted, most_elements=most_elements, unit=unit, stop=stop,
+            follow=follow, sums=sums,
         )  # fmt: skip
 
         def solve(parts: Parts | None, own: Float64Array) -> float:
             here = Solve(model.loss, *of_rows, own, bias, self.targets, self.dual, self.stationarity)
             if rows.by_factor and own is w:
-                return self._run_by_factor(run, model, here, first, sums)
+                return self._run_by_factor(run, model, here, first, most_elements, sums)
             has_steps = own is w and len(w) <= rows.most_columns
             return run(here, first if has_steps else None, parts=parts)[0]
 
@@ -179,12 +178,12 @@ class WorkingSet:
         seed: np.uint64,
         wanted: float,
         most_elements: int,
-        most_sweeps: float,
         unit: float,
         stop: npt.NDArray[np.uint8],
         follow: float,
         sums: Float64Array,
         parts: Parts | None = None,
+        most_sweeps: float = math.inf,
     ) -> tuple[float, bool]:
         """Sweep rows, so often before the first proximal step; None: there is none.
 
@@ -192,8 +191,9 @@ class WorkingSet:
 
         Returns a bound of the norm of w on the way, and whether there is no more to do.
         """
-        n_elements, steps, limit = here.count_elements(), None, most_elements
+        n_elements, steps, limit = 0, None, most_elements
         if first is not None:
+            n_elements = here.count_elements()
             steps = self._steps(model, here, n_elements, unit, stop, sums)
             if steps is not None and first * n_elements < most_elements:
                 limit = int(first * n_elements)
@@ -225,13 +225,14 @@ class WorkingSet:
         model: DualModel,
         here: Solve,
         first: float,
+        most_elements: int,
         sums: Float64Array,
     ) -> float:
         """Solve the rows of a factor in place of those here, after sweeps of these at first; as `_run`."""
-        rows, longest = self.rows, 0.0
+        rows, longest, n_elements = self.rows, 0.0, here.count_elements()
         if not self.firm and first > 0.0:
             # What few sweeps solve is not worth a factor.
-            longest, done = run(here, None, most_elements=int(first * here.count_elements()))
+            longest, done = run(here, None, most_elements=int(first * n_elements))
             if done:
                 return longest
             first = 0.0
@@ -240,7 +241,8 @@ class WorkingSet:
         before, n_changes = self.dual.copy(), sums[dual_loops.CHANGES]
         w = factor.vector(rows.scores(here.w))
         mean = None if here.mean is None else factor.vector(rows.scores(here.mean))
-        run(replace(here, matrix=factor.matrix, mean=mean, scale2=None, w=w, products=factor.products), first)
+        factored = replace(here, matrix=factor.matrix, mean=mean, scale2=None, w=w, products=factor.products)
+        run(factored, first, most_sweeps=most_elements / n_elements)
         # The rows move w once.
         change = self.dual - before
         longest = max(
