@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -245,6 +246,7 @@ def _do(job: dict[str, Any]) -> None:
     try:
         ended = {"answer": getattr(import_module(module), name)(*job["arguments"])}
     except Exception as error:
+        traceback.print_exc()
         ended = {"error": [type(error).__name__, str(error)]}
     follow("")
     Path(job["answer"]).write_text(json.dumps(ended))

@@ -29,14 +29,17 @@ def run_all(server: ForkServer, runs: list[dict[str, Any]], within: Path) -> lis
     Returns
     -------
     list of Ended
-        The answers have "bits" and "report".
+        The answers have "bits" and "report". Each run was killed if it was to be, and ended well if not.
     """
     ended = []
     for run in runs:
         at = run.get("kill_call", NEVER)
         fault = CallFault(("fsync", "rename"), at, at, "s", signal.SIGKILL)
         options = {"fault": fault, "within": within, "settings": SETTINGS}
-        ended.append(server.call("helpers.killed_runs:train_and_report", run, **options))
+        end = server.call("helpers.killed_runs:train_and_report", run, **options)
+        expected = -signal.SIGKILL if run.keys() & {"kill_pass", "kill_call"} else 0
+        assert end.code == expected, (run, end.error, end.err)
+        ended.append(end)
     return ended
 
 

@@ -331,7 +331,6 @@ def test_what_was_killed_goes_on_with_the_same_bits(problem, options, tmp_path, 
         runs.append({"data": str(store), "options": wanted, "kill_pass": number, "tune": True})
         runs.append({"data": str(store), "options": wanted | {"resume": True}, "tune": True})
     ends = run_all(fork_server, runs, tmp_path)
-    assert [end.code for end in ends] == [-signal.SIGKILL, 0] * 2
     for end in ends[1::2]:
         assert end.answer["bits"] == bits(whole).hex()
         assert end.answer["report"]["tuning"] == whole.report["tuning"]
