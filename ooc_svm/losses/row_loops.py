@@ -18,8 +18,11 @@ def losses_along(loss, best, newest, targets, costs, points, sums):  # type: ign
     ``points``: float64, shape (k, 2).
     ``sums``: float64, shape (k,).
     """
-    first, last = points[:, 0].min(), points[:, 0].max()
-    least, most = points[:, 1].min(), points[:, 1].max()
+    first = last = points[0, 0]
+    least = most = points[0, 1]
+    for k in range(1, len(points)):
+        first, last = min(first, points[k, 0]), max(last, points[k, 0])
+        least, most = min(least, points[k, 1]), max(most, points[k, 1])
     for i in range(len(best)):
         s, change, t, c = best[i], newest[i] - best[i], targets[i], costs[i]
         begin, end = change * first, change * last

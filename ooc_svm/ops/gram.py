@@ -111,6 +111,20 @@ def _longest(indptr, rows):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def _fill(values, begin, end, out):  # type: ignore[no-untyped-def]
+    """``out = values[begin:end]``, and zeros where a last block has no rows; whether any is not 0.
+
+    Numba takes seconds to compile what assigns slices: arrays of other shapes would be refused with a text.
+    """
+    some = False
+    for k in range(np.uint64(len(out))):
+        x = values[begin + k] if begin + k < end else 0.0
+        out[k] = out.dtype.type(x)
+        some |= x != 0.0
+    return some
+
+
+@inlined
 def _find(indices, values, p, end, columns, places, x):  # type: ignore[no-untyped-def]
     """Places in Z, and values, of the nonzeros of a row whose columns are there; their number."""
     n, one = np.uint64(0), np.uint64(1)
@@ -234,12 +248,9 @@ def add_values(  # type: ignore[no-untyped-def]
         end = min(begin + width, m)
         own = end - begin
         n_columns = _scatter(set_indptr, set_indices, set_values, scale2, begin, end, columns, Z)
-        near[:own] = set_squares[begin:end]
-        near[own:] = 0
-        weights[:, :own] = coefficients[:, begin:end]
-        weights[:, own:] = 0.0
+        _fill(set_squares, begin, end, near)
         for k in range(n_models):
-            used[k] = (weights[k] != 0.0).any()
+            used[k] = _fill(coefficients[k], begin, end, weights[k])
         for t in range(len(rows)):
             i = rows[t]
             _fill_row(
@@ -276,10 +287,8 @@ def add_symmetric_values(  # type: ignore[no-untyped-def]
         end = min(begin + width, np.uint64(last))
         own = end - begin
         n_columns = _scatter(indptr, indices, values, scale2, begin, end, columns, Z)
-        near[:own] = squares[begin:end]
-        near[own:] = 0
-        weights[0, :own] = coefficients[begin:end]
-        weights[0, own:] = 0.0
+        _fill(squares, begin, end, near)
+        _fill(coefficients, begin, end, weights[0])
         added[:] = 0.0
         for t in range(len(rows)):
             i = rows[t]
@@ -294,7 +303,8 @@ def add_symmetric_values(  # type: ignore[no-untyped-def]
             if i >= end:
                 for k in range(width):
                     added[k] += coefficients[i] * np.float64(found[k])
-        mirrored[begin - np.uint64(first) : end - np.uint64(first)] += added[:own]
+        for k in range(own):
+            mirrored[begin - np.uint64(first) + k] += added[k]
         _clear(indptr, indices, begin, end, columns)
 
 
@@ -315,15 +325,15 @@ def fill_values(  # type: ignore[no-untyped-def]
         end = min(begin + width, m)
         own = end - begin
         n_columns = _scatter(set_indptr, set_indices, set_values, scale2, begin, end, columns, Z)
-        near[:own] = set_squares[begin:end]
-        near[own:] = 0
+        _fill(set_squares, begin, end, near)
         for t in range(len(rows)):
             i = rows[t]
             _fill_row(
                 kernel, indices, values, indptr[i], indptr[i + one], columns, n_columns,
                 found.dtype.type(squares[t]), near, base, places, x, Z, found,
             )  # fmt: skip
-            out[t, begin:end] = found[:own]
+            for k in range(own):
+                out[t, begin + k] = found[k]
         _clear(set_indptr, set_indices, begin, end, columns)
 
 

@@ -95,6 +95,19 @@ def kept_of(own, is_wanted, kept):  # type: ignore[no-untyped-def]
     return found
 
 
+@inlined
+def _last_begun(starts, row):  # type: ignore[no-untyped-def]
+    """Number of the last of the ranges that begins with this row or before it; -1: none does."""
+    low, high = 0, len(starts)
+    while low < high:
+        middle = (low + high) // 2
+        if starts[middle] <= row:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
 @compiled
 def inside_ranges(ids, starts, stops, steps):  # type: ignore[no-untyped-def]
     """Which of the row numbers are in one of the ranges.
@@ -105,7 +118,7 @@ def inside_ranges(ids, starts, stops, steps):  # type: ignore[no-untyped-def]
     for i in range(len(ids)):
         # Most rows have come next to others of their block.
         if (near >= 0 and ids[i] < starts[near]) or (near < last and ids[i] >= starts[near + 1]):
-            near = np.searchsorted(starts, ids[i], "right") - 1
+            near = _last_begun(starts, ids[i])
         k = near
         while k >= 0 and ids[i] < stops[k] and not found[i]:
             found[i] = steps[k] == 1 or (ids[i] - starts[k]) % steps[k] == 0
