@@ -66,14 +66,18 @@ class _CheckedFiles(IndexDataCacheFile):
         found = super().load(key)
         return found[1] if found is not None and found[0] == key else None
 
+    # To unpickle is to import the types that any process has called a function with, such as a loss of its
+    # own: where that is not possible, the file is as good as none.
+
     def _load_index(self) -> dict[Any, str]:
-        try:
+        with suppress(Exception):
             return super()._load_index() if _is_whole(self._index_path) else {}
-        except OSError:
-            return {}
+        return {}
 
     def _load_data(self, name: str) -> Any:
-        return super()._load_data(name) if _is_whole(self._data_path(name)) else None
+        with suppress(Exception):
+            return super()._load_data(name) if _is_whole(self._data_path(name)) else None
+        return None
 
     @contextmanager
     def _open_for_write(self, filepath: str) -> Iterator[BytesIO]:

@@ -74,7 +74,8 @@ def _cache_folder() -> str:
     folder = _PACKAGE / "__pycache__" / name
     if not folder.exists():
         for older in folder.parent.glob("numba-*"):
-            shutil.rmtree(older, ignore_errors=True)
+            if older != folder:  # which another process may have made meanwhile
+                shutil.rmtree(older, ignore_errors=True)
     return str(folder)
 
 

@@ -57,6 +57,20 @@ def outcomes():
     return squares(np.array([1.0, 2.0])), sum(square.stats.cache_hits.values())
 """
 
+OWN = "from typing import NamedTuple\n\nclass Loss(NamedTuple):\n    C: float\n"
+
+CALLS = """
+import sys
+from ooc_svm.ops.compiled import compiled
+
+@compiled
+def cost(loss):
+    return 2.0 * loss[0]
+
+def outcome(loss):
+    return cost(loss), sum(cost.stats.cache_hits.values())
+"""
+
 
 class Functions:
     """Compiles a function of a file, as a new process would; says whether it was in the cache."""
@@ -218,6 +232,45 @@ def test_a_function_from_the_cache_is_linked_into_one_that_is_compiled(tmp_path)
         assert done.stdout.strip() == outcome
         for kept in (tmp_path / "cache").rglob("functions.squares*"):
             kept.unlink()
+
+
+@pytest.mark.fault
+def test_types_of_another_program_are_not_asked_for(tmp_path):
+    """One that has a loss of its own, which cannot be imported here."""
+    (tmp_path / "functions.py").write_text(CALLS)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "own_loss.py").write_text(OWN)
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+    own = "import sys; sys.path.append('own'); import own_loss, functions"
+    calls = [
+        (f"{own}; print(*functions.outcome(own_loss.Loss(1.5)))", "3.0 0"),
+        ("import functions; print(*functions.outcome((2.5,)))", "5.0 0"),
+        ("import functions; print(*functions.outcome((2.5,)))", "5.0 1"),
+    ]
+    for run, outcome in calls:
+        done = subprocess.run(
+            [sys.executable, "-c", run], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert done.stdout.strip() == outcome, done.stderr
+
+
+def test_a_folder_of_another_process_stays(tmp_path, monkeypatch):
+    """Both are the first to use this state of the package."""
+    package = tmp_path / "package"
+    for name in ("current", "numba-00000001"):
+        (package / "__pycache__" / name).mkdir(parents=True)
+    exists = Path.exists
+
+    def make_then(path):
+        found = exists(path)
+        path.mkdir()
+        return found
+
+    monkeypatch.setattr(module, "_PACKAGE", package)
+    monkeypatch.setattr(module._SETTINGS, "CACHE_DIR", "")
+    monkeypatch.setattr(Path, "exists", make_then)
+    folder = Path(module._cache_folder())
+    assert {each.name for each in (package / "__pycache__").iterdir()} == {"current", folder.name}
 
 
 def test_functions_that_are_not_called_are_not_looked_for(folder):
