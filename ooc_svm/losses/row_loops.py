@@ -18,6 +18,7 @@ def losses_along(loss, best, newest, targets, costs, points, sums):  # type: ign
     ``points``: float64, shape (k, 2).
     ``sums``: float64, shape (k,).
     """
+    # Numba takes half a second to compile the minimum of a column.
     first = last = points[0, 0]
     least = most = points[0, 1]
     for k in range(1, len(points)):

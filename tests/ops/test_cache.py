@@ -60,7 +60,6 @@ def outcomes():
 OWN = "from typing import NamedTuple\n\nclass Loss(NamedTuple):\n    C: float\n"
 
 CALLS = """
-import sys
 from ooc_svm.ops.compiled import compiled
 
 @compiled

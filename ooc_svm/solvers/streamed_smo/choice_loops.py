@@ -97,7 +97,10 @@ def kept_of(own, is_wanted, kept):  # type: ignore[no-untyped-def]
 
 @inlined
 def _last_begun(starts, row):  # type: ignore[no-untyped-def]
-    """Number of the last of the ranges that begins with this row or before it; -1: none does."""
+    """Number of the last of the ranges that begins with this row or before it; -1: none does.
+
+    Numba takes several times as long to compile its own `searchsorted`.
+    """
     low, high = 0, len(starts)
     while low < high:
         middle = (low + high) // 2
