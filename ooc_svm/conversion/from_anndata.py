@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,8 @@ from ooc_svm.store.storage import is_hdf5, open_storage
 from ooc_svm.store.trees import Hdf5Tree, Tree, ZarrTree
 from ooc_svm.system.address import AnyPath, located
 from ooc_svm.system.folders import Scratch
+from ooc_svm.system.signals import entered
 from ooc_svm.text.inputs import require_local
-from ooc_svm.text.reader import InputPath
 
 _FRAMES = ("obs", "var")
 
@@ -48,7 +49,7 @@ _OF_TEXT = {
 
 
 def convert_anndata(
-    inputs: Sequence[InputPath], options: ConvertOptions, progress: Progress | None
+    inputs: Sequence[str | os.PathLike[str]], options: ConvertOptions, progress: Progress | None
 ) -> ConvertReport:
     """Convert an AnnData file to a store of CSR rows; see `ooc_svm.conversion.convert.convert`."""
     if len(inputs) != 1:
@@ -104,13 +105,14 @@ class _Conversion:
         plan = self._plan()
         blocks = MatrixBlocks(self._tree, layout, options.dtype, plan.block_elements, plan.held_bytes)
         scratch = Scratch(options.output)
-        threads = plan.write_threads
-        with (
-            AnnDataWriter(
-                options.output, options.dtype, overwrite=options.overwrite, threads=threads
-            ) as writer,
-            scratch,
-        ):
+        make = partial(
+            AnnDataWriter,
+            options.output,
+            options.dtype,
+            overwrite=options.overwrite,
+            threads=plan.write_threads,
+        )
+        with entered(make) as writer, scratch:
             if plan.reorder_bytes:
                 scratch.make()
             self._copy_rows(blocks, writer, scratch.path, plan.reorder_bytes)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
@@ -22,6 +23,7 @@ from ooc_svm.store.writer import StoreWriter
 from ooc_svm.system.address import Address, AnyPath
 from ooc_svm.system.files import is_same_file, put_file, remove_file, status_of, storage_errors
 from ooc_svm.system.folders import Scratch
+from ooc_svm.system.signals import entered
 from ooc_svm.text.inputs import InputMetadata
 from ooc_svm.text.reader import REJECTED, InputPath, TextCounts
 
@@ -38,7 +40,8 @@ def writing(
     kind: Callable[..., Writer], options: ConvertOptions, scratch: Scratch, threads: int
 ) -> Iterator[Writer]:
     """Hold the output and the scratch folder; what is not committed is removed."""
-    writer = kind(
+    make = partial(
+        kind,
         options.output,
         dtype=options.dtype,
         index_base=options.index_base,
@@ -50,7 +53,7 @@ def writing(
         threads=threads,
         durable=options.durable,
     )
-    with writer, storage_errors("writing", options.output, WRITE_ADVICE), scratch:
+    with entered(make) as writer, storage_errors("writing", options.output, WRITE_ADVICE), scratch:
         yield writer
 
 

@@ -29,7 +29,7 @@ from ooc_svm.store.row_writer import RowWriter
 from ooc_svm.store.storage import LocalStorage
 from ooc_svm.system.address import AnyPath, located
 from ooc_svm.system.malloc import trim_freed_memory
-from ooc_svm.system.signals import ending_at_once
+from ooc_svm.system.signals import ending_at_once, entered, uninterrupted
 
 _COLUMNS = ("label", "qid", "weight")
 
@@ -174,7 +174,8 @@ class HeldRows:
 
     def _begin_to_write(self, blocks: Sequence[RowBlock]) -> None:
         """Write the rows so far; those to come are written as they are appended."""
-        self._writer = RowWriter(self._path, self._options)
+        with uninterrupted():
+            self._writer = RowWriter(self._path, self._options)
         self._facts = self._writer.facts
         _append_blocks(self._writer, blocks, _joined(self._columns))
 
@@ -256,7 +257,7 @@ def _write_store(
     blocks: Sequence[RowBlock],
 ) -> Store:
     """Write rows that were held; ``details`` are for the commit."""
-    with RowWriter(path, options) as writer:
+    with entered(partial(RowWriter, path, options)) as writer:
         _append_blocks(writer, blocks, columns)
         writer.commit(*details)
     return open_store(path)

@@ -22,6 +22,7 @@ from ooc_svm.system import private_folders
 from ooc_svm.system.address import Address, AnyPath
 from ooc_svm.system.descriptors import close_unwritten
 from ooc_svm.system.files import exchange, put_file, status_of, storage_errors, sync_folder, write_fully
+from ooc_svm.system.signals import uninterrupted
 
 Target = TypeVar("Target", Path, Address)
 
@@ -208,7 +209,8 @@ class Scratch:
         """Create the folder with mode 0700 if it does not exist, or raise StorageError; return its path."""
         try:
             if self._lock is None:
-                self._lock = private_folders.make(self.path)
+                with uninterrupted():
+                    self._lock = private_folders.make(self.path)
         except OSError as error:
             raise StorageError(
                 f"{self.path}: cannot be created: {error.strerror}; check the folder and its free space"
@@ -232,16 +234,16 @@ def private_folder(parent: Path, name: str, advice: str) -> Iterator[Path]:
     Others of this name that are not in use are removed first. Raises StorageError, with the advice, if it
     cannot be created.
     """
-    try:
-        private_folders.sweep(parent, f"{name}-")
-        folder, lock = private_folders.make_new(parent, f"{name}-")
-    except OSError as error:
-        raise StorageError(f"{parent / name}: cannot be created: {error.strerror}; {advice}") from error
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            private_folders.sweep(parent, f"{name}-")
+            with uninterrupted():
+                folder, lock = private_folders.make_new(parent, f"{name}-")
+                stack.callback(close_unwritten, lock)
+                stack.callback(private_folders.remove, folder)
+        except OSError as error:
+            raise StorageError(f"{parent / name}: cannot be created: {error.strerror}; {advice}") from error
         yield folder
-    finally:
-        private_folders.remove(folder)
-        close_unwritten(lock)
 
 
 class ScratchFiles:

@@ -19,7 +19,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from ooc_svm.errors import Interrupted, parameter
 
@@ -31,6 +31,8 @@ TIDY_SECONDS = 1.5
 
 _AGAIN_SECONDS = 0.01
 """Delay, in seconds, after which an exception is raised again that was raised where nothing propagates."""
+
+Entered = TypeVar("Entered")
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _STANDARD_ERROR = 2
@@ -49,6 +51,8 @@ class _Watch:
     def __init__(self, grace: float, announced: bool) -> None:
         self.grace, self.announced = grace, announced
         self.raised = False
+        self.uninterrupted = 0  # Number of contexts that keep a signal from raising
+        self.is_postponed = False  # Whether one of them did
         self.interrupted: int | None = None  # The first signal, once it has raised
         # Whether a watch inside this one was interrupted: what was cut short there may be finalised later
         self.cut_short = False
@@ -124,7 +128,10 @@ class _Watch:
         if self.interrupted is None:
             self.interrupted = number
         signal.setitimer(signal.ITIMER_REAL, self._tidy_seconds)
-        raise _Signalled(number)
+        if self.uninterrupted:
+            self.is_postponed = True
+        else:
+            raise _Signalled(number)
 
 
 def _exit(number: int) -> NoReturn:
@@ -202,6 +209,35 @@ def ending_at_once() -> Iterator[None]:
         raise public_error(_Signalled(number))
     with handle_signals(grace=0):
         yield
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let a signal raise at the end of the context: by then, what is made in it belongs to what removes it.
+
+    Where that takes too long, the process ends as `handle_signals` says.
+    """
+    if not _watches or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    watch = _watches[-1]
+    watch.uninterrupted += 1
+    try:
+        yield
+    finally:
+        watch.uninterrupted -= 1
+        if watch.is_postponed and not watch.uninterrupted:
+            watch.is_postponed = False
+            raise _Signalled(watch.interrupted)
+
+
+@contextlib.contextmanager
+def entered(make: Callable[[], contextlib.AbstractContextManager[Entered]]) -> Iterator[Entered]:
+    """Make something, and leave it at the end, with no signal between making and entering it."""
+    with contextlib.ExitStack() as stack:
+        with uninterrupted():
+            made = stack.enter_context(make())
+        yield made
 
 
 def public_error(error: BaseException) -> BaseException:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import signal
@@ -19,10 +20,11 @@ import ooc_svm.conversion.reorder
 from ooc_svm.conversion.convert import convert
 from ooc_svm.conversion.reorder import shuffle_rows
 from ooc_svm.data.blocks import LabelledRows, RowBlock
-from ooc_svm.errors import InputError, StorageError, UsageError
-from ooc_svm.store import verify_store
+from ooc_svm.errors import InputError, Interrupted, StorageError, UsageError
+from ooc_svm.store import builder, verify_store
 from ooc_svm.system import private_folders
 from ooc_svm.system.folders import Building
+from ooc_svm.system.signals import handle_signals
 from ooc_svm.text.writer import format_rows
 
 pytestmark = pytest.mark.fault
@@ -300,6 +302,29 @@ def test_interrupted(tmp_path):
             convert(text, tmp_path / "a.zarr", bad_lines="skip", progress=interrupt, **options)
         assert [path.name for path in tmp_path.iterdir()] == ["a.svm"]
         assert threading.active_count() <= before + 1  # Zarr keeps its event loop
+
+
+@pytest.mark.parametrize("place", ["_mark", "flock", "RowFacts"])
+@pytest.mark.parametrize("shuffle", [None, 1])
+def test_interrupted_while_the_store_is_begun(tmp_path, monkeypatch, place, shuffle):
+    """A signal may come when its folder is there, and nobody has it yet."""
+
+    def signalled(owner):
+        made = getattr(owner, place)
+
+        def call(*args, **options):
+            fired.append(signal.raise_signal(signal.SIGTERM))
+            return made(*args, **options)
+
+        monkeypatch.setattr(owner, place, call)
+
+    fired = []
+    text = make_text(tmp_path / "a.svm")
+    signalled({"_mark": private_folders, "flock": fcntl, "RowFacts": builder}[place])
+    with pytest.raises(Interrupted), handle_signals(grace=0):
+        convert(text, tmp_path / "a.zarr", bad_lines="skip", shuffle=shuffle)
+    assert fired
+    assert [path.name for path in tmp_path.iterdir()] == ["a.svm"]
 
 
 # Memory

@@ -56,6 +56,43 @@ def test_it_raises_when_the_grace_is_over() -> None:
     assert raised.value.exit_code == 128 + signal.SIGTERM
 
 
+def test_what_is_made_while_a_signal_arrives_is_left_before_it_raises() -> None:
+    @contextlib.contextmanager
+    def make():
+        steps.append("made")
+        signal.raise_signal(signal.SIGTERM)
+        threading.Event().wait(0.05)
+        steps.append("entered")
+        yield
+        steps.append("left")
+
+    @contextlib.contextmanager
+    def removed_at_the_end():
+        try:
+            with make():
+                yield
+        except BaseException:
+            steps.append("removed")
+            raise
+
+    steps: list[str] = []
+    with (
+        pytest.raises(Interrupted) as raised,
+        signals.handle_signals(grace=0),
+        signals.entered(removed_at_the_end),
+    ):
+        steps.append("used")
+    assert raised.value.exit_code == 128 + signal.SIGTERM
+    assert steps == ["made", "entered", "removed"]
+
+
+def test_without_a_signal_what_is_made_is_used() -> None:
+    with signals.entered(lambda: contextlib.nullcontext(3)) as made:
+        assert made == 3
+    with signals.handle_signals(), signals.entered(lambda: contextlib.nullcontext(4)) as made:
+        assert made == 4
+
+
 @pytest.mark.parametrize("grace", [0, 0.05])
 def test_it_raises_again_what_met_a_callback_that_lets_nothing_through(grace, capfd) -> None:
     class Closing:
