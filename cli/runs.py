@@ -27,7 +27,10 @@ TELLING = ("problem", "loss", "solver", "resident", "lanes", "cut_groups", "n_ro
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How the gap of a run fell: a point for each pass with a gap above 0."""
+    """How the gap of all models of a run fell: a point for each pass with a gap above 0.
+
+    Of a run in batches that begins with the last one: before it, some models had no gap.
+    """
 
     passes: list[int]
     bytes_read: list[int]
@@ -143,11 +146,36 @@ def _course(path: str, facts: Mapping[str, Any]) -> Course:
         raise _no_report(path)
     names = ("pass", "bytes_read", "seconds", "relative_gap")
     points: list[list[Any]] = [[_number(row, name) for name in names] for row in history]
-    whole = [point for point in points if None not in point and point[-1] > 0]
+    whole = [point for point in _of_all_models(history, points) if None not in point and point[-1] > 0]
     if not history or any(None in point[:3] for point in points) or _number(facts, "passes") is None:
         raise _no_report(path)
     columns: Any = list(zip(*whole, strict=True)) or [()] * 4
     return Course(*map(list, columns))
+
+
+def _of_all_models(history: Sequence[Mapping[str, Any]], points: Sequence[list[Any]]) -> list[list[Any]]:
+    """The points of the last batch, with the gap of the worst model, those of the batches before included."""
+    batches = [row.get("batch") for row in history]
+    last = [point for point, batch in zip(points, batches, strict=True) if batch == batches[-1]]
+    ends = [
+        gap
+        for (*_, gap), batch, following in zip(points, batches, batches[1:], strict=False)
+        if batch != following
+    ]
+    worst = None if None in ends else max(ends, default=0)
+    return [[*costs, None if None in (gap, worst) else max(gap, worst)] for *costs, gap in last]
+
+
+def _final_gap(run: RunReport) -> str:
+    """That of the worst model as it was left, those of folds included; the last of the course without any."""
+    owners = (run.facts, run.facts.get("tuning"), run.facts.get("calibration"))
+    lists = [owner.get("models") for owner in owners if isinstance(owner, dict)]
+    models = [model for each in lists if isinstance(each, list) for model in each if isinstance(model, dict)]
+    gaps = [_number(model, "relative_gap") for model in models if model.get("absolute") is not True]
+    if models and not gaps:
+        return "P is 0"
+    gaps = gaps or run.course.gaps[-1:]
+    return bound(None if None in gaps else max(gaps, default=None))
 
 
 def number_of(facts: Mapping[str, Any], name: str) -> float:
@@ -221,7 +249,7 @@ def _table_row(run: RunReport) -> tuple[str, ...]:
         "-" if read is None else format_size(read),
         "-" if time is None else format_seconds(time),
         *(_until(course, gap) for gap in (1e-1, 1e-2, 1e-3)),
-        bound(course.gaps[-1]) if course.gaps else "-",
+        _final_gap(run),
         "yes" if facts.get("converged") is True else "no",
     )
 

@@ -85,8 +85,11 @@ def _run_report(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {name: sum(report[name] for report in reports) for name in COSTS}
     history: list[dict[str, Any]] = []
     before = dict.fromkeys(("pass", "seconds", "bytes_read"), 0)
-    for report in reports:
-        history += [row | {name: row[name] + before[name] for name in before} for row in report["history"]]
+    for number, report in enumerate(reports, 1):
+        history += [
+            row | {name: row[name] + before[name] for name in before} | {"batch": number}
+            for row in report["history"]
+        ]
         passed = report["history"][-1]["pass"] if report["history"] else 0
         for name, value in (
             ("pass", passed),

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from ooc_svm import save_model, train
 from ooc_svm.cli.app import app
+from ooc_svm.cli.format import bound
 from ooc_svm.cli.pictures import draw
 from ooc_svm.cli.runs import read_reports
 
@@ -26,7 +27,8 @@ def course(gaps: list[float], seconds: float = 1.0, **facts: Any) -> dict[str, A
         for number, gap in enumerate(gaps, 1)
     ]
     ends = {"passes": len(gaps), "bytes_read": 10**6 * len(gaps), "seconds": seconds * len(gaps)}
-    return {**ends, "converged": True, "tol": 1e-3, "history": history, "models": [{"C": 1.0}], **facts}
+    models = [{"C": 1.0, "relative_gap": gaps[-1], "absolute": gaps[-1] == 0}]
+    return {**ends, "converged": True, "tol": 1e-3, "history": history, "models": models, **facts}
 
 
 @pytest.fixture
@@ -36,7 +38,8 @@ def reports(tmp_path: Path) -> list[Path]:
     paths[1].parent.mkdir()
     slow = course([0.9 / 2**k for k in range(60)], 0.5, solver="ocas", problem="svc")
     paths[0].write_text(json.dumps(course([0.5, 0.02, 5e-4], solver="streamed-smo", problem="svc")))
-    paths[1].write_text(json.dumps(slow | {"converged": False, "models": [{"C": 0.1}, {"C": 1}]}))
+    models = [{"C": C, "relative_gap": gap} for C, gap in ((0.1, 0.9 / 2**59), (1, 1e-19))]
+    paths[1].write_text(json.dumps(slow | {"converged": False, "models": models}))
     return paths
 
 
@@ -84,6 +87,45 @@ def test_a_model_has_its_report_inside(small: SmallData, tmp_path: Path) -> None
     assert "m " in call(tmp_path / "m.model")
 
 
+@pytest.mark.parametrize("owner", ["models", "tuning", "calibration"])
+def test_the_gap_is_that_of_the_worst_model_in_the_end(owner: str, tmp_path: Path) -> None:
+    """Of a fold as well; pruning makes it larger than that of the last pass."""
+    facts, worst = course([0.5, 1e-4]), [{"relative_gap": 0.125}]
+    facts["models"] += worst if owner == "models" else []
+    facts |= {owner: {"models": worst}} if owner != "models" else {}
+    (tmp_path / "a.json").write_text(json.dumps(facts))
+    assert "  1.3e-1  " in call(tmp_path / "a.json")
+    worst[0]["relative_gap"] = None  # type: ignore[assignment]
+    (tmp_path / "a.json").write_text(json.dumps(facts))
+    assert "  -    " in call(tmp_path / "a.json")
+
+
+def test_the_gap_of_a_pruned_model(small: SmallData, tmp_path: Path) -> None:
+    model = train(small.store, prune=0.3)
+    save_model(model, tmp_path / "m.model")
+    [found] = model.report["models"]
+    assert found["relative_gap"] > 10 * model.report["history"][-1]["relative_gap"]
+    assert f"  {bound(found['relative_gap'])}  " in call(tmp_path / "m.model")
+
+
+def test_the_course_of_batches_is_that_of_all_models(tmp_path: Path) -> None:
+    """Before the last batch some models had no gap, and after it those of the others stay."""
+    facts = course([0.5, 1e-4, 0.8, 0.02, 0.9, 0.05, 1e-3])
+    for row, batch in zip(facts["history"], [1, 1, 2, 2, 3, 3, 3], strict=True):
+        row["batch"] = batch
+    facts["models"] = [{"relative_gap": gap} for gap in (1e-4, 0.02, 1e-3)]
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(facts))
+    [run] = read_reports([str(path)])
+    assert (run.course.passes, run.course.gaps) == ([5, 6, 7], [0.9, 0.05, 0.02])
+    [_, line] = call(path).splitlines()
+    assert line.split()[6:] == ["6", "passes,", "6.0", "s", "-", "-", "2e-2", "yes"]
+    facts["history"][3]["relative_gap"] = None  # the second batch ended without a bound
+    path.write_text(json.dumps(facts))
+    [run] = read_reports([str(path)])
+    assert run.course.gaps == []
+
+
 def test_what_is_drawn(reports: list[Path]) -> None:
     runs = read_reports([str(path) for path in reports])
     figure = draw(runs)
@@ -112,7 +154,7 @@ def test_a_run_without_a_gap_is_drawn_as_nothing(tmp_path: Path) -> None:
     """P is 0 within rounding, or there was no bound yet."""
     (tmp_path / "a.json").write_text(json.dumps(course([0.0]) | {"tol": None}))
     call(tmp_path / "a.json", "-o", tmp_path / "a.png")
-    assert " -  " in call(tmp_path / "a.json")
+    assert " P is 0  " in call(tmp_path / "a.json")
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "html"])

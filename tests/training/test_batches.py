@@ -147,6 +147,7 @@ def test_the_report_is_of_all_batches(store, in_batches, scale):
     report = model.report
     each = [max(row["passes"] for row in report["models"][first : first + 3]) for first in (0, 3, 6)]
     assert [row["pass"] for row in report["history"]] == list(range(1, sum(each) + 1))
+    assert [row["batch"] for row in report["history"]] == list(np.repeat([1, 2, 3], each))
     assert report["passes"] == sum(each) + (scale != "none")
     assert report["converged"]
     assert report["stop_reason"] == "certified"
