@@ -151,7 +151,9 @@ def test_a_bound_that_rounded_products_hide_is_not_lost(tmp_path, name):
     resumed = train(LONG, labels, checkpoint=tmp_path, resume=True, max_passes=40, **options)
     assert bits(resumed) == bits(whole)
     assert resumed.report["models"] == whole.report["models"]
-    assert resumed.report["models"][0]["dual"] >= stopped.report["models"][0]["dual"] > 0.0
+    [row], [before] = resumed.report["models"], stopped.report["models"]
+    # What never falls is D less its rounding: a D that is better known may be a little smaller.
+    assert row["dual"] >= before["dual"] - before["rounding"] > 0.0
 
 
 def test_a_bound_that_the_planes_of_alm_do_not_have_is_not_believed(alm_run, tmp_path):
