@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 import ooc_svm
 from ooc_svm import UsageError, train
 from ooc_svm.cli.app import app
-from ooc_svm.solvers.alm import directions
+from ooc_svm.losses.lp import lp_hinge
+from ooc_svm.solvers.alm import directions, trial_loops
 from ooc_svm.solvers.alm import plan as alm_plan
 from ooc_svm.solvers.alm.state import AlmState
 
@@ -63,6 +64,40 @@ def test_products_by_reads_give_the_same_optimum(monkeypatch, p, bias):
     assert best["dual"] <= found["primal"]
     assert found["dual"] <= best["primal"]
     assert found["primal"] == pytest.approx(value(model, p, 1.0, 1.0, bias), rel=1e-9)
+
+
+@pytest.mark.parametrize("by_products", [False, True])
+@pytest.mark.parametrize("C", [0.01, 1.0])
+def test_few_long_rows(monkeypatch, C, by_products):
+    """Of which a Gram matrix takes no time; without one, steps without a better P or D are no end."""
+    if by_products:
+        monkeypatch.setattr(alm_plan, "MOST_PARAMETERS", 0)
+    rng = np.random.default_rng(0)
+    data, labels = rng.normal(size=(40, 800)).astype(np.float32), np.where(rng.random(40) < 0.5, 1.0, -1.0)
+    report = train(data, labels, solver="alm", C=C).report
+    assert report["gram"] is not by_products
+    assert report["converged"]
+    assert by_products or report["passes"] < 60
+
+
+@pytest.mark.parametrize("renews", [False, True])
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0])
+def test_the_curvature_is_that_of_the_newest_point(p, renews):
+    """Found for a product, from the scores before the step: the multipliers' changes with the score."""
+    rng = np.random.default_rng(3)
+    loss, n, before, ratio = lp_hinge(p), 200, 0.4, 1.1
+    targets, costs = rng.choice([-1.0, 1.0], n), rng.uniform(0.5, 2.0, n) * (rng.random(n) < 0.9)
+    scores, start = 2.0 * rng.normal(size=n), np.zeros(n)
+    trial_loops.update(loss, 2.0 * rng.normal(size=n), targets, costs, before, start)
+    found, reference, far = np.empty(n), start.copy(), 1e-6
+    trial_loops.slopes(loss, scores, start, targets, costs, before if renews else 0.0, ratio, found)
+    if renews:
+        trial_loops.update(loss, scores, targets, costs, before, reference)
+    below, above = reference.copy(), reference.copy()
+    trial_loops.update(loss, scores - far, targets, costs, ratio, below)
+    trial_loops.update(loss, scores + far, targets, costs, ratio, above)
+    assert 0 < np.count_nonzero(found) < n
+    np.testing.assert_allclose(found, (below - above) / (2.0 * far), rtol=1e-4, atol=1e-8)
 
 
 @pytest.mark.parametrize("by_products", [False, True])

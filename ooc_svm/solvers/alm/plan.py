@@ -24,8 +24,8 @@ from ooc_svm.solvers.base import (
 )
 
 # Parameters up to which a Gram matrix is worth its time, and nonzeros of a row: a read takes as many
-# operations for each element as a row has of them.
-MOST_PARAMETERS, MOST_IN_A_ROW = 3000, 300
+# operations for each element as a row has of them. Of longer rows, operations of a read that take no time.
+MOST_PARAMETERS, MOST_IN_A_ROW, FEW_OPERATIONS = 3000, 300, 2e9
 KEPT_PLANES = 60  # Cuts of a model
 VECTORS = 40  # Of the dimension, of a model: points, past steps, and the conjugate gradient method
 ROW_VECTORS = 5
@@ -54,7 +54,8 @@ class AlmPackage(SolverPackage):
                 raise ValueError(f"no run on these data has {dict(kept)}")
             return self._plan(size, options, room, int(kept["gram"]))
         row = size.n_nonzeros / max(size.n_rows, 1)
-        if not self.inexact and size.dimension <= MOST_PARAMETERS and row <= MOST_IN_A_ROW:
+        is_quick = row <= MOST_IN_A_ROW or row * size.n_nonzeros <= FEW_OPERATIONS
+        if not self.inexact and size.dimension <= MOST_PARAMETERS and is_quick:
             found = self._plan(size, options, room, 1)
             if sum(item.nbytes for item in found.items) <= room.nbytes:
                 return found

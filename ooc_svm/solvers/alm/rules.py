@@ -119,22 +119,32 @@ class Trials(NoCells):
 class SlopeProducts(NoCells):
     """Row rule: each row's product with a vector, times its slope; the product of the curvature with it.
 
-    Sums: of these numbers.
+    The slopes are those of the multipliers at the newest point. Sums: of these numbers.
     """
 
     model: RowModel
+    pending: Pending
+    ratio: float
     width: ClassVar[int] = 1
     writes: ClassVar[tuple[str, ...]] = ()
     sums_shape: ClassVar[tuple[int, ...]] = (1,)
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return (self.model.slopes,)
+        model = self.model
+        return model.scores, model.direction, model.reference, *model.targets.reads
 
     def __call__(
         self, rows: RowSlice, scores: Float64Array, coefficients: Float64Array, sums: Float64Array
     ) -> None:
-        coefficients[0] = rows.vectors[self.model.slopes] * scores
+        model, vectors, pending = self.model, rows.vectors, self.pending
+        newest = vectors[model.scores] + pending.step * vectors[model.direction]
+        before = pending.ratio if pending.renews else 0.0
+        trial_loops.slopes(
+            model.loss, newest, vectors[model.reference], *model.target_costs(rows), before, self.ratio,
+            coefficients[0],
+        )  # fmt: skip
+        coefficients[0] *= scores
         sums[0] += coefficients[0].sum()
 
 

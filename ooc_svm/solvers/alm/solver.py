@@ -43,6 +43,7 @@ from ooc_svm.solvers.alm.rules import RowModel, SlopeProducts, Trials
 from ooc_svm.solvers.alm.state import AlmState
 from ooc_svm.solvers.alm.values import N_GROUPS, AlmValues
 from ooc_svm.solvers.base import Sample
+from ooc_svm.solvers.certificate import STALL_PASSES
 from ooc_svm.solvers.space import LinearSpace
 from ooc_svm.solvers.stopping import CERTIFIED, Stopping
 
@@ -77,12 +78,11 @@ class Alm(AlmValues):
     @property
     def vectors(self) -> Mapping[str, npt.DTypeLike]:
         model = self.model
-        names = [model.scores, model.direction, model.reference, model.best]
-        return dict.fromkeys([*names, model.slopes] if self.by_products else names, np.float64)
+        return dict.fromkeys([model.scores, model.direction, model.reference, model.best], np.float64)
 
     @property
     def scratch_vectors(self) -> Mapping[str, npt.DTypeLike]:
-        return {} if self.by_products else {self.model.slopes: np.float64}
+        return {self.model.slopes: np.float64}
 
     def is_sound(self) -> bool:
         return self.state.is_sound(self.space.dimension, self.space.n_free, diagonal=self.diagonal)
@@ -123,7 +123,7 @@ class Alm(AlmValues):
                 yield from self._look()
             if not state.search.active:
                 self._choose_direction()
-            certificate.record(self.stopping)
+            certificate.record(self.stopping, moves=certificate.passes - state.fell < STALL_PASSES)
         yield from self._count_support()
 
     @property
@@ -163,6 +163,8 @@ class Alm(AlmValues):
         free = [coefficients] * space.n_free
         planes = space.from_data(rows, coefficients, free)
         offsets = own[trial_loops.GAIN : trial_loops.GAIN + N_GROUPS]
+        if values[-1] - values[k] > self.certificate.primal_rounding:
+            state.fell = self.certificate.passes
         before = directions.gradient(state, space.n_penalized)
         was_renewed = bool(state.renews)
         step = float(thetas[k])
@@ -235,7 +237,9 @@ class Alm(AlmValues):
     def _multiply(self) -> Steps:
         """A read for one product with the curvature; nothing else changes."""
         state, space = self.state, self.space
-        result: LinearSums = yield self._linear(state.search.along, SlopeProducts(self.model))
+        result: LinearSums = yield self._linear(
+            state.search.along, SlopeProducts(self.model, state.pending, state.penalty.ratio)
+        )
         total = result.sums[0]
         product = space.from_data(result.vectors[:, 0], total, [total] * space.n_free)[0]
         directions.go_on(state, product, space.n_penalized, self._least)

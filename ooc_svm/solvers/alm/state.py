@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.solvers.alm.rules import Pending
@@ -62,6 +64,8 @@ class AlmState:
         The step that the next read tries first.
     step, renews, before : float, int, float
         See `ooc_svm.solvers.alm.rules.Pending`.
+    fell : int
+        Reads before the last one that lowered the augmented Lagrangian by more than rounding.
     score_error, best_error : float
         The scores at the two points are off by at most this times the norm of a row.
     sizes : ndarray of shape (4,)
@@ -84,6 +88,7 @@ class AlmState:
     step: float = 0.0
     renews: int = 0
     before: float = 1.0
+    fell: int = 0
     score_error: float = 0.0
     best_error: float = 0.0
     sizes: Float64Array = field(default_factory=lambda: np.zeros(4))
@@ -98,6 +103,10 @@ class AlmState:
         bundle = Bundle.fresh(max_cuts, dimension, n_free)
         search = Search(found, rest, along)
         return cls(w, direction, best, plane, curvature, Penalty(ratio), memory, search, bundle, before=ratio)
+
+    def upgrade(self, saved: dict[str, npt.NDArray[Any]]) -> None:
+        """Give the arrays of a release that did not count this those of today."""
+        saved.setdefault("fell", np.asarray(0))
 
     @property
     def pending(self) -> Pending:
@@ -121,5 +130,6 @@ class AlmState:
             and len(self.sizes) == 4
             and len(self.largest) == 2
             and self.certificate.is_sound()
+            and 0 <= self.fell <= self.certificate.passes
             and self.bundle.is_sound(dimension, 2, n_free)
         )

@@ -22,18 +22,18 @@ N_SUMS = 8
 
 @compiled
 def trials(  # type: ignore[no-untyped-def]
-    loss, scores, direction, reference, targets, costs, ratio, thetas, sums, coefficients, slopes
+    loss, scores, direction, reference, targets, costs, ratio, thetas, sums, coefficients, first_slopes
 ):  # fmt: skip
     """The augmented Lagrangian at ``scores + theta direction`` for each theta.
 
     ``reference`` (float64, shape (rows,)): the multipliers v.
     ``sums``: float64, shape (thetas, N_SUMS).
     ``coefficients`` (float64, shape (2 thetas, rows)): v' where it is above 0, and where it is below (out).
-    ``slopes`` (float64, shape (rows,)): of v' in the score at the first theta, as a magnitude (out).
+    ``first_slopes`` (float64, shape (rows,)): of v' in the score at the first theta, as a magnitude (out).
     """
     for i in range(len(scores)):
         t, c, v = targets[i], costs[i], reference[i]
-        slopes[i] = 0.0
+        first_slopes[i] = 0.0
         if not c > 0.0:
             continue
         curvature = 1.0 / (ratio * c)
@@ -52,7 +52,24 @@ def trials(  # type: ignore[no-untyped-def]
             sums[k, DISTANCE + side] += abs(new)
             sums[k, SIZE] += abs(t * new) + magnitude(loss, new, t, c)
             if k == 0:
-                slopes[i] = step_slope(loss, new, t, c, curvature)
+                first_slopes[i] = step_slope(loss, new, t, c, curvature)
+
+
+@compiled
+def slopes(loss, scores, reference, targets, costs, before, ratio, found):  # type: ignore[no-untyped-def]
+    """Slopes of v' in the score, as magnitudes.
+
+    ``before``: the penalty with which v' of the scores become the multipliers first; 0: they do not.
+    ``found`` (float64, shape (rows,)): out.
+    """
+    for i in range(len(scores)):
+        t, c, v = targets[i], costs[i], reference[i]
+        found[i] = 0.0
+        if c > 0.0:
+            r, curvature = t - scores[i], 1.0 / (ratio * c)
+            if before > 0.0:
+                v = dual_step(loss, v, r, t, c, 1.0 / (before * c))
+            found[i] = step_slope(loss, dual_step(loss, v, r, t, c, curvature), t, c, curvature)
 
 
 @compiled
