@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from ooc_svm.data.limits import INEXACT
 from ooc_svm.errors import parameter, parameter_spelling
 from ooc_svm.text import svmlight as codes
 from ooc_svm.text.decimals import OK, parse_decimal
@@ -96,6 +97,9 @@ def explain(code: int, token: bytes, index_base: int, dtype: str, limit: Feature
         "between labels only",
         codes.SET_TOO_LONG: f"the labels of the row are longer than {LONGEST_SET} bytes: shorten the names",
         codes.LABEL_TOO_LARGE: f"label {number} is beyond the range of float64: scale the labels",
+        codes.LABEL_INEXACT: f"label {number} is a whole number of {INEXACT:,} or more, where float64 does "
+        "not tell them apart: "
+        + _advice("labels", "text", "give smaller ones, or read them as names ({})", "give smaller ones"),
         codes.BAD_QID: f"{number} is not a group: write qid: and digits, less than 2^63",
         codes.QID_MISSING: "no qid on this row, but on the rows before it: give all rows a qid or none",
         codes.QID_UNEXPECTED: f"{number}, but the rows before it have no qid: give all rows a qid or none",

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int32Array, Int64Array, Values
+from ooc_svm.data.limits import INEXACT
 from ooc_svm.ops.compiled import compiled, inlined
 from ooc_svm.ops.intrinsics import count_trailing_zeros
 from ooc_svm.text.decimals import MALFORMED, OK, ZERO, read_decimal, short_decimal
@@ -38,6 +39,7 @@ BAD_FEATURE, INDEX_ZERO, INDEX_TOO_LARGE, INDEX_REPEATED, INDEX_UNSORTED = 7, 8,
 BAD_VALUE, VALUE_TOO_LARGE, BAD_BYTE = 12, 13, 14
 BAD_NAME, NAME_TOO_LONG = 15, 16
 BAD_SET, EMPTY_LABEL, SET_TOO_LONG = 17, 18, 19
+LABEL_INEXACT = 20
 
 # Entries of the state that `parse_lines` takes and leaves.
 POSITION, ROWS, NONZEROS, LINES, BLANK_LINES, COMMENT_LINES, EXPLICIT_ZEROS = 0, 1, 2, 3, 4, 5, 6
@@ -334,7 +336,18 @@ def _read_number(buffer: ByteArray, p: np.uint64) -> tuple[int, np.uint64, float
     status, label, end = read_decimal(buffer, p)
     if status == MALFORMED or not _ends_token(buffer, end):
         return BAD_LABEL, end, label
+    if abs(label) >= INEXACT and _is_whole(buffer, p, end):
+        return LABEL_INEXACT, end, label
     return DONE if status == OK else LABEL_TOO_LARGE, end, label
+
+
+@compiled
+def _is_whole(buffer: ByteArray, p: np.uint64, end: np.uint64) -> bool:
+    """Is the number from `p` to `end` a sign, if any, and digits?"""
+    p += ONE if buffer[p] == _MINUS or buffer[p] == _PLUS else ZERO
+    while p < end and _is_digit(buffer[p]):
+        p += ONE
+    return p == end
 
 
 @compiled

@@ -15,7 +15,9 @@ _LF, _SPACE, _COLON, _MINUS, _POINT, _DIGIT_ZERO, _EXPONENT = (ord(character) fo
 _QID = np.frombuffer(b" qid:", np.uint8).copy()
 # Bytes of the longest decimal and of the longest integer.
 _LONGEST_DECIMAL, _LONGEST_INTEGER = 25, 20
-_LARGEST_POINT, _SMALLEST_POINT = 17, -4
+# Digits before the point of what has no exponent. More of them, and labels would be whole numbers that are
+# refused, since float64 does not tell all of them apart.
+_LARGEST_POINT, _SMALLEST_POINT = 15, -4
 
 
 @compiled

@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 NUMBER = re.compile(rb"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE]([+-]?)([0-9]+))?")
+WHOLE = re.compile(rb"[+-]?[0-9]+")
 FORBIDDEN = re.compile(rb"[\x00\x0b\x0c\r]")
 DIGITS = {byte: k for k, byte in enumerate(b"0123456789")}
 
@@ -98,7 +99,7 @@ def parse_line(
     if tokens:
         (column, token), *tokens = tokens
         label = decimal(token)
-        if label is None:
+        if label is None or (WHOLE.fullmatch(token) and whole_number(token.lstrip(b"+-")) >= 2**53):
             raise BadToken(column)
         qid, tokens = parse_qid(tokens, with_qid, len(body) + 1)
         row = Row(label, qid, [], [])

@@ -8,6 +8,7 @@ number_pieces = st.one_of(
     st.sampled_from(
         ["0", "1", "-1", "+1", "0.5", "1e-3", ".25", "3.", "-0.0", "1e39", "1e400", "1e-400", "nan", "inf"]
     ),
+    st.integers(2**53 - 3, 2**53 + 3).map(str),
     st.floats(allow_nan=False, allow_infinity=False).map(repr),
     st.floats(width=32, allow_nan=False, allow_infinity=False).map(repr),
     st.from_regex(r"[+-]?[0-9]{0,25}\.?[0-9]{0,25}([eE][+-]?[0-9]{1,3})?", fullmatch=True),

@@ -186,7 +186,7 @@ def test_labels_of_few_digits_and_values_that_are_1(rest: str) -> None:
 
 
 def test_written_form_of_numbers() -> None:
-    values = [1, 0.5, 1e-5, 1.5e-6, 12345, 123.25, 1e16, 1e17, 1.5e300, 5e-324, -0.1, 0.1 + 0.2]
+    values = [1, 0.5, 1e-5, 1.5e-6, 12345, 123.25, 1e14, 1e15, 1.5e300, 5e-324, -0.1, 0.1 + 0.2]
     text = format_rows(one_row(values, label=-2.5)).decode().split()
     assert text[0] == "-2.5"
     written = [
@@ -196,8 +196,8 @@ def test_written_form_of_numbers() -> None:
         "1.5e-6",
         "12345",
         "123.25",
-        "10000000000000000",
-        "1e17",
+        "100000000000000",
+        "1e15",
         "1.5e300",
         "5e-324",
     ]
