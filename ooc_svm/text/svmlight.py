@@ -347,7 +347,7 @@ def _is_whole(buffer: ByteArray, p: np.uint64, end: np.uint64) -> bool:
     p += ONE if buffer[p] == _MINUS or buffer[p] == _PLUS else ZERO
     while p < end and _is_digit(buffer[p]):
         p += ONE
-    return p == end
+    return bool(p == end)
 
 
 @compiled

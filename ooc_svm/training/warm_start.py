@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from ooc_svm.data.classes import label_name, label_text
 from ooc_svm.errors import DamageError, InputError, UsageError, parameter
 from ooc_svm.model.file import load_model
 from ooc_svm.model.model import Model
@@ -83,8 +84,9 @@ def _from_model(model: Model, place: AnyPath, run: Run) -> str:
             f"{place} is a model whose features have other names than the data's, or these in another "
             "order; give another one"
         )
-    positive = [None if spec.classes is None else spec.classes.positive for spec in models]
-    known: list[float | None] = [*model.positive] or [None] * model.n_models
+    labels = run.prepared.data.labels.names
+    positive = [spec.classes and label_name(spec.classes.positive, labels) for spec in models]
+    known: list[str | None] = [*_positive_names(model)] or [None] * model.n_models
     if not set(positive) <= set(known) or model.is_regressor != (positive[0] is None):
         raise UsageError(f"{place} is a model of another problem or of other classes; give another one")
     costs = model.C or (1.0,) * model.n_models
@@ -92,6 +94,12 @@ def _from_model(model: Model, place: AnyPath, run: Run) -> str:
         k = _nearest(spec.C, [(C, k) for k, C in enumerate(costs) if known[k] == label])
         package.begin_at(solver, model.weights[k], float(model.bias[k]))
     return f"the model {place}"
+
+
+def _positive_names(model: Model) -> list[str]:
+    """What the positive labels are called: numbers of names follow from all labels, and others may differ."""
+    names = dict(zip(model.classes, model.label_names or (), strict=False))
+    return [names.get(label, label_text(label)) for label in model.positive]
 
 
 def _from_state(saved: Saved, place: AnyPath, run: Run) -> None:

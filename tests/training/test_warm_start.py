@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from helpers.losses import LOSSES
 from helpers.streamed_data import (
@@ -17,6 +18,7 @@ from helpers.streamed_data import (
     problem_of,
 )
 from helpers.train_data import answers, bits, make_store
+from scipy import sparse
 
 from ooc_svm import train
 from ooc_svm.errors import DamageError, InputError, UsageError
@@ -165,6 +167,22 @@ def test_threads_and_resumption_change_no_bits(stores, tmp_path, options):
     train(store, **other | {"max_passes": 2}, checkpoint=tmp_path / "own")
     gone_on = train(store, **other, checkpoint=tmp_path / "own", resume=True)
     assert answers(gone_on.report) == answers(whole.report)
+
+
+def test_classes_are_found_by_their_names(rows, tmp_path):
+    """Of names, the numbers are others where a class is gone that came before them in the order."""
+    matrix, labels, _ = rows
+    names = np.array(["b", "c", "d"])[(np.arange(len(labels)) % 3 + (labels > 0)) % 3]
+    # A row of zeros costs C in each model, whatever the weights are.
+    more = sparse.vstack([matrix, sparse.csr_array((1, matrix.shape[1]))])
+    own = {"bias": "none", "tol": 1e-6}
+    before = train(more, np.append(names, "a"), **own)
+    save_model(before, tmp_path / "model")
+    after = train(matrix, names, warm_start=tmp_path / "model", max_passes=1, **own)
+    expected = {row["label"]: row["primal"] - 1.0 for row in before.report["models"]}
+    assert [row["label"] for row in after.report["models"]] == ["b", "c", "d"]
+    for row in after.report["models"]:
+        assert row["primal"] == pytest.approx(expected[row["label"]], rel=1e-5)
 
 
 class TestRefused:

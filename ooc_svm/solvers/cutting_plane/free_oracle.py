@@ -109,8 +109,8 @@ class FreeCutOracle(RowCutOracle):
         most = 2.0 * smaller / found.weight
         if self.nu > most * (1.0 + gamma(4)):
             raise InputError(
-                f"{parameter('nu')} is {self.nu:g}, and of these classes it can be at most {_below(most)}, "
-                "twice the share of the smaller one; take a smaller value"
+                f"{parameter('nu')} is {self.nu:g}, and of the rows that are trained on it can be at most "
+                f"{_below(most)}, twice the share of the smaller class; take a smaller value"
             )
 
     def start(self) -> tuple[Float64Array, Float64Array, Float64Array]:
