@@ -151,6 +151,12 @@ def check_refused(function, parameter, value):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("kind", [kind for kind, matrix in BAD_MATRICES.items() if sp.issparse(matrix)])
+@pytest.mark.parametrize("function", ["train", "evaluate"])
+def test_refused_labels_in_a_matrix(function, kind, nothing_done):
+    check_refused(function, "labels", BAD_MATRICES[kind])
+
+
 @pytest.mark.parametrize("kind", BAD_MATRICES)
 @pytest.mark.parametrize(("function", "parameter"), MATRICES)
 def test_refused_matrices(function, parameter, kind, nothing_done):

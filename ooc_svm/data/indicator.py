@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ooc_svm.data.blocks import Float64Array
+from ooc_svm.data.csr import check_form, csr_of_sparse, floats_of
 from ooc_svm.data.label_sets import EMPTY_SET, MAX_LABELS, MAX_SETS, SEPARATOR, LabelSets
 from ooc_svm.errors import InputError, parameter
 
@@ -79,8 +80,10 @@ def _checked(indicator: Any) -> Any:
     from scipy import sparse
 
     try:
-        csr: Any = sparse.csr_array(_numbers(indicator))
-    except (TypeError, ValueError) as error:
+        is_sparse = sparse.issparse(indicator)
+        # The caller's own arrays stay as they are.
+        csr: Any = csr_of_sparse(indicator).copy() if is_sparse else sparse.csr_array(_numbers(indicator))
+    except (TypeError, ValueError, IndexError, OverflowError) as error:
         raise InputError(
             f"{parameter('labels')} are not a valid matrix: {str(error)[:100]}; give 0 and 1, a column for "
             "each label"
@@ -93,15 +96,14 @@ def _checked(indicator: Any) -> Any:
         row = int(np.searchsorted(csr.indptr, place, side="right")) - 1
         raise InputError(
             f"{parameter('labels')} are a matrix, which says by 0 and 1 what labels a row has, and has "
-            f"{csr.data[place]} in row {row}, column {csr.indices[place]}, from 0; give one label a row, or "
-            "0 and 1 alone"
+            f"{csr.data[place]:g} in row {row}, column {csr.indices[place]}, from 0; give one label a row, "
+            "or 0 and 1 alone"
         )
     return csr
 
 
 def _numbers(entries: Any) -> Any:
-    """A matrix of numbers, sparse or dense."""
-    array = entries if hasattr(entries, "tocsr") else np.asarray(entries)
-    if array.ndim != 2 or array.dtype.kind not in "biuf":
-        raise ValueError(f"its shape is {array.shape} and its type {array.dtype}")
-    return array
+    """A dense matrix of numbers."""
+    array = np.asarray(entries)
+    check_form(array)
+    return floats_of(array)

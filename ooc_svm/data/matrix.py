@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_svm.data.blocks import Float64Array, Int64Array, RowBlock, tiles
+from ooc_svm.data.csr import REAL, check_form, csr_of_sparse, floats_of
 from ooc_svm.data.indicator import indicator_sets, is_indicator
 from ooc_svm.data.label_sets import LabelSets
 from ooc_svm.data.limits import INEXACT, LARGEST_FEATURE_COUNT
@@ -22,9 +23,6 @@ from ooc_svm.errors import InputError, parameter, shown
 # Maximum number of elements and of rows of a block.
 BLOCK_ELEMENTS = 1 << 20
 BLOCK_ROWS = 1 << 17
-
-# Kinds of the types of real numbers: bool, integers, floats.
-_REAL = "biuf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +143,7 @@ def _checked_csr(matrix: Any, name: str) -> Any:
     from scipy import sparse
 
     try:
-        csr = _csr_of_sparse(matrix) if sparse.issparse(matrix) else sparse.csr_array(_dense(matrix))
+        csr = csr_of_sparse(matrix) if sparse.issparse(matrix) else sparse.csr_array(_dense(matrix))
     except (TypeError, ValueError, IndexError, OverflowError) as error:
         raise InputError(
             f"{parameter(name)} is not a valid matrix: {str(error)[:200]}; give rows of real numbers"
@@ -172,50 +170,18 @@ def _dense(matrix: Any) -> npt.NDArray[Any]:
     array = _array(matrix)
     if array.dtype == object and hasattr(matrix, "iloc"):
         array = _of_frame(matrix)
-    _check_form(array)
-    floats: npt.NDArray[Any] = _floats(array)
+    check_form(array)
+    floats: npt.NDArray[Any] = floats_of(array)
     return floats
 
 
 def _of_frame(frame: Any) -> npt.NDArray[Any]:
     """The numbers of a data frame whose columns are of several types, or may lack entries."""
     for name, dtype in zip(frame.columns, frame.dtypes, strict=True):
-        if getattr(dtype, "kind", "O") not in _REAL:
+        if getattr(dtype, "kind", "O") not in REAL:
             raise ValueError(f"its column {shown(name)} is of type {dtype}")
     numbers: npt.NDArray[Any] = frame.to_numpy(np.float64, na_value=np.nan)
     return numbers
-
-
-def _csr_of_sparse(matrix: Any) -> Any:
-    """A sparse matrix of any format as CSR; its ids are checked before compiled functions use them."""
-    from scipy import sparse
-
-    _check_form(matrix)
-    checked = {"csr": sparse.csr_array, "csc": sparse.csc_array, "bsr": sparse.bsr_array}.get(matrix.format)
-    if checked is not None:
-        matrix = checked(matrix)
-        matrix.check_format(full_check=True)
-    elif matrix.format == "coo":
-        for ids, size in zip((matrix.row, matrix.col), matrix.shape, strict=True):
-            if ids.shape != matrix.data.shape or (len(ids) and not 0 <= ids.min() <= ids.max() < size):
-                raise ValueError("its ids are not those of its shape")
-    csr = sparse.csr_array(_floats(matrix))
-    if matrix.format != "csr":
-        csr.check_format(full_check=True)
-    return csr
-
-
-def _check_form(matrix: Any) -> None:
-    """Raise ValueError unless there are two dimensions and real numbers."""
-    if len(matrix.shape) != 2:
-        raise ValueError(f"its shape is {matrix.shape}, not of two dimensions")
-    if matrix.dtype.kind not in _REAL:
-        raise ValueError(f"its type is {matrix.dtype}")
-
-
-def _floats(array: Any) -> Any:
-    """An array of float32 or float64: sums of duplicates do not overflow as those of integers do."""
-    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 
 def _array(entries: Any) -> npt.NDArray[Any]:
@@ -244,7 +210,7 @@ def _column(name: str, entries: Any, n_rows: int) -> npt.NDArray[Any]:
 def _entries(name: str, entries: Any, n_rows: int) -> npt.NDArray[Any]:
     """An array with one real number a row."""
     array = _column(name, entries, n_rows)
-    if array.dtype.kind not in _REAL and n_rows:
+    if array.dtype.kind not in REAL and n_rows:
         other = next((each for each in array.tolist() if not isinstance(each, Real)), array[0])
         raise InputError(_no_numbers(name, f"{shown(other)} of type {array.dtype}"))
     return array
@@ -317,7 +283,7 @@ def exact_numbers(name: str, given: npt.NDArray[Any], first: int = 0) -> Float64
     It is raised as well for integers that float64 does not tell apart. ``first``: place of the first of these
     numbers in the column.
     """
-    if given.dtype.kind not in _REAL and len(given):
+    if given.dtype.kind not in REAL and len(given):
         raise InputError(f"{name} must be numbers or text, not of the type {given.dtype}")
     column = given.astype(np.float64)
     if given.dtype.kind in "iu" and len(given) and float(np.abs(column).max()) >= INEXACT:

@@ -11,6 +11,7 @@ from scipy import sparse
 
 from ooc_svm.data.blocks import Float64Array
 from ooc_svm.data.classes import label_text
+from ooc_svm.data.csr import csr_of_sparse
 from ooc_svm.errors import InputError, UsageError, parameter
 from ooc_svm.model.decision import Decision
 from ooc_svm.model.model import Model
@@ -34,7 +35,8 @@ class LabelColumns:
                 f"y has a column for each label to train; leave {parameter('positive')} out, or give fewer "
                 "columns"
             )
-        rows = np.asarray((indicator != 0).sum(axis=0)).ravel()
+        entries = _copied(indicator) if sparse.issparse(indicator) else indicator
+        rows = np.asarray((entries != 0).sum(axis=0)).ravel()
         found = cls(rows == 0, rows == indicator.shape[0])
         if not found._learned.any():
             _check_values(indicator)
@@ -96,6 +98,14 @@ def of_type(classes: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]
         if (cast == classes).all():
             return cast
     return classes
+
+
+def _copied(indicator: Any) -> Any:
+    """A sparse matrix that SciPy may sort in place; InputError if its ids are not those of its shape."""
+    try:
+        return csr_of_sparse(indicator).copy()
+    except (TypeError, ValueError, IndexError, OverflowError) as error:
+        raise InputError(f"y is not a valid matrix: {str(error)[:100]}; give 0 and 1") from error
 
 
 def _check_values(indicator: Any) -> None:

@@ -17,6 +17,12 @@ DATA = make_labels()
 COLUMNS = [str(k) for k in range(len(LABELS))]
 
 
+def with_data(csr, dtype):
+    """CSR whose values are of a type that SciPy does not compute in."""
+    csr.data = csr.data.astype(dtype)
+    return csr
+
+
 def test_the_same_as_text(tmp_path):
     ooc_svm.convert(DATA.write(tmp_path / "a.svm"), tmp_path / "a.zarr", labels="sets", dtype="float64")
     options = {"C": [0.3, 2.0], "bias": "free", "class_weight": "balanced"}
@@ -45,6 +51,7 @@ def test_the_same_as_text(tmp_path):
         lambda Y: list(Y.astype(np.uint8)),
         sparse.csr_matrix,
         lambda Y: sparse.coo_array(Y.astype(np.int8)),
+        lambda Y: with_data(sparse.csr_array(Y), np.float16),
         lambda Y: pd.DataFrame(Y, columns=LABELS),
     ],
 )
@@ -64,6 +71,28 @@ def test_explicit_zeros_and_one_column():
     column = ooc_svm.train(DATA.X, DATA.Y[:, 0], solver="ocas")
     assert bits(one) == bits(column)
     np.testing.assert_array_equal(one.predict(DATA.X)[:, 0], column.predict(DATA.X))
+
+
+@pytest.mark.parametrize("call", ["train", "fit", "evaluate"])
+def test_a_matrix_stays_as_it_is(call):
+    """Its ids may be shared with other matrices, and be read-only."""
+    options = {"tol": 0.1}
+    indicator = sparse.csr_array(DATA.Y.astype(np.int8))
+    indicator.data[::3] = 0
+    row = slice(*indicator.indptr[np.argmax(np.diff(indicator.indptr)) :][:2])
+    indicator.indices[row] = indicator.indices[row][::-1]
+    model = ooc_svm.train(DATA.X, DATA.Y, **options)
+    arrays = indicator.data, indicator.indices, indicator.indptr
+    before = [array.copy() for array in arrays]
+    for array in arrays:
+        array.setflags(write=False)
+    {
+        "train": lambda: ooc_svm.train(DATA.X, indicator, **options),
+        "fit": lambda: ooc_svm.OocSVC(**options).fit(DATA.X, indicator),
+        "evaluate": lambda: ooc_svm.evaluate(model, DATA.X, ["micro-f1"], labels=indicator),
+    }[call]()
+    for array, copy in zip(arrays, before, strict=True):
+        np.testing.assert_array_equal(array, copy)
 
 
 def test_folds_rows_held_out_and_a_checkpoint(tmp_path):
@@ -100,7 +129,7 @@ WRONG = [
     (DATA.Y * 2, r"has 2 in row \d+, column \d, from 0; give one label a row, or 0 and 1 alone"),
     (np.where(DATA.Y, 1.0, np.nan), "has nan in row"),
     (np.zeros((300, 2, 2)), "needed|shape"),
-    ([["a", "b"]] * 300, "labels are not a valid matrix: its shape"),
+    ([["a", "b"]] * 300, "labels are not a valid matrix: its type is <U1"),
     ([[1, 0], [1]] * 150, "labels are not a valid matrix"),
     (np.c_[DATA.Y, np.zeros(300)], "no row has the label '5', of which nothing can be learned"),
     (np.c_[DATA.Y, np.ones(300)], "all rows have the label '5'"),
