@@ -112,7 +112,7 @@ class _Conversion:
             overwrite=options.overwrite,
             threads=plan.write_threads,
         )
-        with entered(make) as writer, scratch:
+        with entered(make) as writer, entered(lambda: scratch):
             if plan.reorder_bytes:
                 scratch.make()
             self._copy_rows(blocks, writer, scratch.path, plan.reorder_bytes)

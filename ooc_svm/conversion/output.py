@@ -53,7 +53,8 @@ def writing(
         threads=threads,
         durable=options.durable,
     )
-    with entered(make) as writer, storage_errors("writing", options.output, WRITE_ADVICE), scratch:
+    errors = storage_errors("writing", options.output, WRITE_ADVICE)
+    with entered(make) as writer, errors, entered(lambda: scratch):
         yield writer
 
 

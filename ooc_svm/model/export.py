@@ -17,7 +17,7 @@ from ooc_svm.model.libsvm import libsvm_parts
 from ooc_svm.model.model import Model
 from ooc_svm.parameters import EXPORT_FORMAT, OUTPUT, checks
 from ooc_svm.system import delimited
-from ooc_svm.system.files import atomic_write
+from ooc_svm.system.files import atomic_writes
 
 LABELS_SUFFIX = ".labels"
 """Ending of the file with the names of classes, next to one of LIBLINEAR."""
@@ -103,10 +103,11 @@ def export_model(model: ModelOrPath, path: str | os.PathLike[str] | BinaryIO, to
     if not isinstance(path, str | os.PathLike):
         write(path)
         return
+    writes: list[tuple[str | os.PathLike[str], Callable[[BinaryIO], object]]] = [(path, write)]
     if named:
         labels = _names_of_labels(model, _NUMBERED[to]).encode()
-        atomic_write(f"{os.fspath(path)}{LABELS_SUFFIX}", lambda file: file.write(labels))
-    atomic_write(path, write)
+        writes.insert(0, (f"{os.fspath(path)}{LABELS_SUFFIX}", lambda file: file.write(labels)))
+    atomic_writes(writes)
 
 
 def has_names_file(model: Model, to: str) -> bool:

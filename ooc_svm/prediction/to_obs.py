@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from ooc_svm.errors import UsageError, parameter, shown
@@ -10,6 +11,7 @@ from ooc_svm.model.decision import LABEL_SETS
 from ooc_svm.prediction.scores import ScoreStream
 from ooc_svm.prediction.tables import Details
 from ooc_svm.store.obs_columns import MAX_NAME_BYTES, ObsColumns
+from ooc_svm.system.signals import entered
 
 
 def write_to_obs(stream: ScoreStream, column: str, details: Details, *, named: bool, overwrite: bool) -> int:
@@ -40,7 +42,8 @@ def write_to_obs(stream: ScoreStream, column: str, details: Details, *, named: b
     names = details.names(kinds[0], "_", kinds[1])
     _check_classes(details, decision.texts)
     columns |= dict.fromkeys(names)
-    with ObsColumns(folder, n_rows, columns, overwrite=overwrite, kinds=kinds) as writer:
+    make = partial(ObsColumns, folder, n_rows, columns, overwrite=overwrite, kinds=kinds)
+    with entered(make) as writer:
         for block in stream:
             predicted = decision.predictions if categories is None else decision.choices
             entries = {column: predicted(block.scores)}

@@ -14,6 +14,7 @@ import os
 import unicodedata
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,6 +36,7 @@ from ooc_svm.store.storage import WRITE_ADVICE, LocalStorage
 from ooc_svm.system import private_folders
 from ooc_svm.system.descriptors import close_unwritten
 from ooc_svm.system.files import status_of, storage_errors, sync_folder
+from ooc_svm.system.signals import uninterrupted
 
 if TYPE_CHECKING:
     import zarr
@@ -75,10 +77,11 @@ class ObsColumns:
         self._check_names(overwrite, kinds)
         with ExitStack() as stack, self._errors():
             self._lock(stack)
-            self._folder, descriptor = private_folders.make_new(path.parent, f".{path.name}.", _SUFFIX)
-            stack.callback(close_unwritten, descriptor)
-            stack.callback(private_folders.remove, self._folder)
-            self._arrays = {name: self._create(name, values) for name, values in columns.items()}
+            self._folder = stack.enter_context(private_folders.made(path.parent, f".{path.name}.", _SUFFIX))
+            # Zarr goes on where waiting for it is interrupted: it ends before the folder is removed.
+            self._zarr = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="columns"))
+            created = {name: self._zarr.submit(self._create, name, own) for name, own in columns.items()}
+            self._arrays = {name: array.result() for name, array in created.items()}
             self._resources = stack.pop_all()
         self._waiting: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in columns}
         self._done = self._count = 0
@@ -168,7 +171,8 @@ class ObsColumns:
         with self._errors():
             for name, parts in self._waiting.items():
                 entries = np.concatenate(parts)
-                self._arrays[name][self._done : stop] = entries[: stop - self._done]
+                rows = slice(self._done, stop)
+                self._zarr.submit(self._arrays[name].__setitem__, rows, entries[: stop - self._done]).result()
                 parts[:] = [entries[stop - self._done :]]
         self._done = stop
 
@@ -180,6 +184,7 @@ class ObsColumns:
             self._flush(self._count)
         with self._errors():
             _sync(self._folder)
+        with self._errors(), uninterrupted():
             order = self._order()
             self._list([name for name in order if name not in self._columns])
             for name in self._columns:

@@ -15,6 +15,7 @@ from ooc_svm.store.zarr_files import StoreFiles
 from ooc_svm.system.address import Address, AnyPath, located
 from ooc_svm.system.files import storage_errors
 from ooc_svm.system.folders import Building
+from ooc_svm.system.signals import uninterrupted
 
 
 def _building(place: AnyPath, overwrite: bool) -> Building | ObjectBuilding:
@@ -63,5 +64,6 @@ class UnpublishedStore:
 
     def close(self) -> None:
         """Release everything; what was not published is removed."""
-        self._is_open = False
-        self._resources.close()
+        with uninterrupted():
+            self._is_open = False
+            self._resources.close()

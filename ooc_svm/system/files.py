@@ -11,8 +11,8 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
@@ -22,6 +22,7 @@ from ooc_svm.errors import DamageError, OocSvmError, StorageError
 from ooc_svm.system import private_folders
 from ooc_svm.system.address import Address, AnyPath, address_of, located
 from ooc_svm.system.descriptors import NamedFile, close_unwritten
+from ooc_svm.system.signals import entered, uninterrupted
 
 if TYPE_CHECKING:
     from ooc_svm.system.objects import Bucket
@@ -259,21 +260,39 @@ def atomic_write(
     and not forced to the disk. StorageError says that the target is not a regular file, or the disk is full,
     read-only or broken.
     """
-    if (address := address_of(path)) is not None:
-        from ooc_svm.system.object_files import write_object
+    atomic_writes([(path, write)], durable=durable)
 
-        with _write_errors(path):
-            write_object(address, write)
-        return
-    target = Path(os.path.realpath(path))
-    with _write_errors(path):
-        mode = _final_mode(target)
-        sweep_leftovers(target)
-        with _temporary_file(target) as (descriptor, temporary):
-            _fill(descriptor, mode, write, durable)
-            os.rename(temporary, target)
-        if durable:
-            sync_folder(target.parent)
+
+def atomic_writes(
+    writes: Sequence[tuple[str | os.PathLike[str], Callable[[BinaryIO], object]]], *, durable: bool = True
+) -> None:
+    """Create or replace several files as `atomic_write` does one: none, unless all of them could be written.
+
+    Objects appear one after another, and so do files where the process is killed meanwhile.
+    """
+    with ExitStack() as stack:
+        whole: list[tuple[str | os.PathLike[str], Path, Path]] = []
+        for path, write in writes:
+            with _write_errors(path):
+                if (address := address_of(path)) is not None:
+                    from ooc_svm.system.object_files import write_object
+
+                    write_object(address, write)
+                    continue
+                target = Path(os.path.realpath(path))
+                mode = _final_mode(target)
+                sweep_leftovers(target)
+                descriptor, temporary = stack.enter_context(_temporary_file(target))
+                _fill(descriptor, mode, write, durable)
+                whole.append((path, temporary, target))
+        with uninterrupted():
+            for path, temporary, target in whole:
+                with _write_errors(path):
+                    os.rename(temporary, target)
+    if durable:
+        for path, _, target in whole:
+            with _write_errors(path):
+                sync_folder(target.parent)
 
 
 def put_file(file: Path, target: str | os.PathLike[str]) -> None:
@@ -285,8 +304,8 @@ def put_file(file: Path, target: str | os.PathLike[str]) -> None:
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Fail now rather than after hours: create and remove a temporary file next to `path`.
 
-    Raises StorageError if `atomic_write` could not create its temporary file there, or what is there is no
-    file: under an address, a Zarr store.
+    Leftovers of killed runs are removed. Raises StorageError if `atomic_write` could not create its temporary
+    file there, or what is there is no file: under an address, a Zarr store.
     """
     if (address := address_of(path)) is not None:
         if exists(address / "zarr.json") or exists(address / ".zgroup"):
@@ -296,6 +315,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     target = Path(os.path.realpath(path))
     with _write_errors(path):
         _final_mode(target)
+        sweep_leftovers(target)
         with _temporary_file(target):
             pass
 
@@ -311,17 +331,13 @@ def sweep_leftovers(path: str | os.PathLike[str]) -> None:
 @contextmanager
 def _temporary_file(target: Path) -> Iterator[tuple[int, Path]]:
     """A new file in a private folder next to the target; both are gone afterwards."""
-    folder, lock = private_folders.make_new(target.parent, f".{target.name}.", _SUFFIX)
-    try:
+    with entered(partial(private_folders.made, target.parent, f".{target.name}.", _SUFFIX)) as folder:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(folder / "file", flags, 0o600)
         try:
             yield descriptor, folder / "file"
         finally:
             os.close(descriptor)
-    finally:
-        private_folders.remove(folder)
-        close_unwritten(lock)
 
 
 def _final_mode(target: Path) -> int:

@@ -14,6 +14,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +23,7 @@ from ooc_svm.system import private_folders
 from ooc_svm.system.address import Address, AnyPath
 from ooc_svm.system.descriptors import close_unwritten
 from ooc_svm.system.files import exchange, put_file, status_of, storage_errors, sync_folder, write_fully
-from ooc_svm.system.signals import uninterrupted
+from ooc_svm.system.signals import entered, uninterrupted
 
 Target = TypeVar("Target", Path, Address)
 
@@ -175,7 +176,7 @@ class Building:
 
     def close(self) -> None:
         """Remove the folder unless it was published, and release the lock."""
-        with self._errors(), self._resources:
+        with uninterrupted(), self._errors(), self._resources:
             self._restore()
 
     def __enter__(self) -> Building:
@@ -237,10 +238,7 @@ def private_folder(parent: Path, name: str, advice: str) -> Iterator[Path]:
     with contextlib.ExitStack() as stack:
         try:
             private_folders.sweep(parent, f"{name}-")
-            with uninterrupted():
-                folder, lock = private_folders.make_new(parent, f"{name}-")
-                stack.callback(close_unwritten, lock)
-                stack.callback(private_folders.remove, folder)
+            folder = stack.enter_context(entered(partial(private_folders.made, parent, f"{name}-")))
         except OSError as error:
             raise StorageError(f"{parent / name}: cannot be created: {error.strerror}; {advice}") from error
         yield folder

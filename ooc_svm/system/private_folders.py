@@ -13,7 +13,7 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ooc_svm.system.descriptors import close_unwritten
@@ -75,6 +75,17 @@ def make_new(parent: Path, prefix: str, suffix: str = "") -> tuple[Path, int]:
         except FileNotFoundError:
             os.stat(parent)  # either that is missing, or another run was quicker
     raise FileNotFoundError(errno.ENOENT, "no folder can be created in it", str(parent))  # as in /proc
+
+
+@contextlib.contextmanager
+def made(parent: Path, prefix: str, suffix: str = "") -> Iterator[Path]:
+    """A folder that `make_new` makes, removed at the end."""
+    folder, lock = make_new(parent, prefix, suffix)
+    try:
+        yield folder
+    finally:
+        remove(folder)
+        close_unwritten(lock)
 
 
 def _mark(path: Path) -> int:

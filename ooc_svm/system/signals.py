@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
-from ooc_svm.errors import Interrupted, parameter
+from ooc_svm.errors import Interrupted, OocSvmError, parameter
 
 GRACE_SECONDS = 8.0
 """Time in which a run may come to a good place after the first signal, in seconds."""
@@ -53,6 +53,7 @@ class _Watch:
         self.raised = False
         self.uninterrupted = 0  # Number of contexts that keep a signal from raising
         self.is_postponed = False  # Whether one of them did
+        self.entered: list[contextlib.ExitStack] = []  # What is to be left at the end, see `entered`
         self.interrupted: int | None = None  # The first signal, once it has raised
         # Whether a watch inside this one was interrupted: what was cut short there may be finalised later
         self.cut_short = False
@@ -78,6 +79,13 @@ class _Watch:
             signal.setitimer(signal.ITIMER_REAL, *self._timers[signal.ITIMER_REAL])
         if not last or self.interrupted is None:
             sys.unraisablehook, sys.excepthook = self._hooks
+
+    def leave(self) -> None:
+        """Leave what was entered, and was not left since a signal came first."""
+        with uninterrupted():
+            for stack in reversed(self.entered):
+                with contextlib.suppress(OocSvmError):
+                    stack.close()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         again = self.first is not None
@@ -193,10 +201,14 @@ def handle_signals(
         # Another exception follows from the signal: of a callback, or of an import cut short.
         raise public_error(_Signalled(watch.interrupted)).with_traceback(error.__traceback__) from None
     finally:
-        _watches.remove(watch)
-        for outer in _watches:
-            outer.cut_short |= watch.interrupted is not None
-        watch.stop(last)
+        try:
+            if watch.interrupted is not None:
+                watch.leave()
+        finally:
+            _watches.remove(watch)
+            for outer in _watches:
+                outer.cut_short |= watch.interrupted is not None
+            watch.stop(last)
 
 
 @contextlib.contextmanager
@@ -215,10 +227,15 @@ def ending_at_once() -> Iterator[None]:
 def uninterrupted() -> Iterator[None]:
     """Let a signal raise at the end of the context: by then, what is made in it belongs to what removes it.
 
-    Where that takes too long, the process ends as `handle_signals` says.
+    Where that takes too long, the process ends as `handle_signals` says. Where signals are not handled, a
+    first Ctrl-C waits for the end, unless the program has a handler of its own.
     """
-    if not _watches or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
         yield
+        return
+    if not _watches:
+        with _keyboard_waits():
+            yield
         return
     watch = _watches[-1]
     watch.uninterrupted += 1
@@ -232,12 +249,46 @@ def uninterrupted() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _keyboard_waits() -> Iterator[None]:
+    """Let a first KeyboardInterrupt wait for the end, if Python's own handler would raise it."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    received: list[int] = []
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        if received:
+            signal.default_int_handler(number, frame)
+        received.append(number)
+
+    signal.signal(signal.SIGINT, receive)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if received:
+            raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
 def entered(make: Callable[[], contextlib.AbstractContextManager[Entered]]) -> Iterator[Entered]:
-    """Make something, and leave it at the end, with no signal between making and entering it."""
+    """Make something, enter it and leave it at the end; a signal raises before, in between or afterwards.
+
+    What is left is not told of an exception. `handle_signals` leaves it where a signal has come between this
+    and the statement that it is for.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    opened = _watches[-1].entered if _watches and is_main else []
     with contextlib.ExitStack() as stack:
         with uninterrupted():
+            opened.append(stack)
             made = stack.enter_context(make())
-        yield made
+        try:
+            yield made
+        finally:
+            with uninterrupted():
+                stack.close()
+                opened.remove(stack)
 
 
 def public_error(error: BaseException) -> BaseException:

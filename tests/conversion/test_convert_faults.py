@@ -23,6 +23,7 @@ from ooc_svm.data.blocks import LabelledRows, RowBlock
 from ooc_svm.errors import InputError, Interrupted, StorageError, UsageError
 from ooc_svm.store import builder, verify_store
 from ooc_svm.system import private_folders
+from ooc_svm.system.files import atomic_write, check_writable
 from ooc_svm.system.folders import Building
 from ooc_svm.system.signals import handle_signals
 from ooc_svm.text.writer import format_rows
@@ -325,6 +326,24 @@ def test_interrupted_while_the_store_is_begun(tmp_path, monkeypatch, place, shuf
         convert(text, tmp_path / "a.zarr", bad_lines="skip", shuffle=shuffle)
     assert fired
     assert [path.name for path in tmp_path.iterdir()] == ["a.svm"]
+
+
+@pytest.mark.parametrize("place", ["_open_mark", "_empty", "close_unwritten"])
+@pytest.mark.parametrize("write", [check_writable, lambda path: atomic_write(path, lambda file: None)])
+def test_interrupted_while_a_temporary_file_is_made_or_removed(tmp_path, monkeypatch, place, write):
+    own, fired = getattr(private_folders, place), []
+
+    def call(*args):
+        if not fired:
+            fired.append(True)
+            signal.raise_signal(signal.SIGTERM)
+        return own(*args)
+
+    monkeypatch.setattr(private_folders, place, call)
+    with pytest.raises(Interrupted), handle_signals(grace=0):
+        write(tmp_path / "a")
+    assert fired
+    assert {path.name for path in tmp_path.iterdir()} <= {"a"}
 
 
 # Memory

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import threading
+import time
 import warnings
 from contextlib import nullcontext
 
@@ -16,9 +19,10 @@ from helpers.train_data import make_store, store_rows
 from scipy import sparse
 
 import ooc_svm
-from ooc_svm.errors import InputError, StorageError, UsageError
+from ooc_svm.errors import InputError, Interrupted, StorageError, UsageError
 from ooc_svm.store import obs_columns, open_store
 from ooc_svm.store.obs_columns import ObsColumns
+from ooc_svm.system.signals import handle_signals
 
 
 @pytest.fixture(autouse=True)
@@ -218,6 +222,59 @@ def kill_at(patch, step):
 
     patch.setattr(os, "rename", rename)
     return lambda: count >= step
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("step", range(1, 7))
+def test_a_signal_while_columns_are_replaced(store, models, monkeypatch, step):
+    """It waits until the new ones are there."""
+    ooc_svm.predict(models["kind"], store, to_obs="svm")
+    with monkeypatch.context() as patch:
+        fired = signal_at(patch, step)
+        with pytest.raises(Interrupted), handle_signals(grace=0):
+            ooc_svm.predict(models["label"], store, to_obs="svm", overwrite=True)
+    assert fired() == [signal.SIGTERM]
+    assert list(read_both_ways(store)["svm"]) == list(ooc_svm.predict(models["label"], store))
+    assert [path.name for path in store.parent.iterdir()] == [store.name]
+
+
+def signal_at(patch, step):
+    """A signal comes with the given rename."""
+    count, rename = [], os.rename
+
+    def counted(*arguments):
+        count.append(None)
+        if len(count) == step:
+            count[-1] = signal.SIGTERM
+            signal.raise_signal(signal.SIGTERM)
+        rename(*arguments)
+
+    patch.setattr(os, "rename", counted)
+    return lambda: [number for number in count if number is not None]
+
+
+@pytest.mark.fault
+def test_nothing_is_written_after_an_interruption(store, models, monkeypatch):
+    """Zarr goes on in a thread of its own where waiting for it is interrupted."""
+    create, began = ObsColumns._create, threading.Event()
+
+    def slow(*arguments):
+        began.set()
+        time.sleep(0.3)
+        return create(*arguments)
+
+    def interrupt():
+        began.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(ObsColumns, "_create", slow)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        ooc_svm.predict(models["label"], store, to_obs="svm")
+    thread.join()
+    time.sleep(0.5)
+    assert [path.name for path in store.parent.iterdir()] == [store.name]
 
 
 @pytest.mark.fault

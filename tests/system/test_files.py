@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 
 import numpy as np
 import pytest
 
-from ooc_svm.errors import StorageError
+from ooc_svm.errors import Interrupted, StorageError
 from ooc_svm.model.file import check_model_target
 from ooc_svm.system import files, folders, private_folders
 from ooc_svm.system.folders import Building
+from ooc_svm.system.signals import handle_signals
 from ooc_svm.text.inputs import open_input
 from ooc_svm.training.checkpoint import Saved
 
@@ -103,6 +105,45 @@ def test_a_folder_is_replaced(target, monkeypatch, exchanged):
         building.publish()
     assert (target / "version").read_text() == "new"
     assert os.listdir(target.parent) == ["out"]
+
+
+@pytest.mark.fault
+def test_several_files_appear_together_or_not_at_all(tmp_path):
+    places = [tmp_path / "a", tmp_path / "b"]
+    for place in places:
+        place.write_text("old")
+
+    def full(file):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(StorageError, match="b: cannot be written: No space left"):
+        files.atomic_writes([(places[0], lambda file: file.write(b"new")), (places[1], full)])
+    assert [place.read_text() for place in places] == ["old", "old"]
+    files.atomic_writes([(place, lambda file: file.write(b"new")) for place in places])
+    assert [place.read_text() for place in places] == ["new", "new"]
+    assert sorted(tmp_path.iterdir()) == places
+
+
+@pytest.mark.fault
+def test_a_signal_between_two_renames_waits(tmp_path, monkeypatch):
+    def rename(old, new, own=os.rename):
+        signal.raise_signal(signal.SIGTERM)
+        monkeypatch.undo()
+        own(old, new)
+
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(Interrupted), handle_signals(grace=0):
+        files.atomic_writes([(tmp_path / name, lambda file: file.write(b"new")) for name in ("a", "b")])
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "new", "b": "new"}
+
+
+def test_what_a_killed_run_has_left_goes_when_a_place_is_tried(tmp_path):
+    left, lock = private_folders.make_new(tmp_path, ".a.", ".partial")
+    files.check_writable(tmp_path / "a")
+    assert left.exists()  # in use
+    os.close(lock)
+    files.check_writable(tmp_path / "a")
+    assert not left.exists()
 
 
 def test_the_old_folder_stays_where_no_rename_succeeds(target, monkeypatch):

@@ -86,6 +86,75 @@ def test_what_is_made_while_a_signal_arrives_is_left_before_it_raises() -> None:
     assert steps == ["made", "entered", "removed"]
 
 
+def test_what_is_left_while_a_signal_arrives_is_left_before_it_raises() -> None:
+    @contextlib.contextmanager
+    def make():
+        yield
+        signal.raise_signal(signal.SIGTERM)
+        threading.Event().wait(0.05)
+        steps.append("left")
+
+    steps: list[str] = []
+    with pytest.raises(Interrupted), signals.handle_signals(grace=0), signals.entered(make):
+        steps.append("used")
+    assert steps == ["used", "left"]
+
+
+def test_what_a_signal_keeps_from_being_used_is_left() -> None:
+    """It comes when all is made, and the statement that it is for does not have it yet."""
+    steps: list[str] = []
+
+    def run() -> None:
+        context = signals.entered(lambda: contextlib.closing(Closed()))
+        context.__enter__()
+        kept.append(context)
+        signal.raise_signal(signal.SIGTERM)
+
+    class Closed:
+        def close(self) -> None:
+            steps.append("left")
+
+    kept: list[object] = []  # as a traceback keeps it
+    with pytest.raises(Interrupted), signals.handle_signals(grace=0):
+        run()
+    assert steps == ["left"]
+
+
+def test_ctrl_c_waits_where_signals_are_not_handled() -> None:
+    def run() -> None:
+        with signals.uninterrupted(), signals.uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            steps.append("went on")
+        steps.append("not reached")
+
+    steps: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert steps == ["went on"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+    def insist() -> None:
+        with signals.uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            steps.append("not reached")
+
+    with pytest.raises(KeyboardInterrupt):
+        insist()
+    assert steps == ["went on"]
+
+
+def test_a_handler_of_the_program_stays() -> None:
+    received: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
+    try:
+        with signals.uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            assert received == [signal.SIGINT]
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_without_a_signal_what_is_made_is_used() -> None:
     with signals.entered(lambda: contextlib.nullcontext(3)) as made:
         assert made == 3
