@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -106,6 +107,14 @@ def nothing_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     yield
     assert os.listdir(tmp_path) == []
     assert set(threading.enumerate()) <= threads
+
+
+@pytest.fixture
+def keyboard() -> Iterator[None]:
+    """Ctrl-C as Python handles it: a program in the background may ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -254,6 +254,7 @@ def signal_at(patch, step):
 
 
 @pytest.mark.fault
+@pytest.mark.usefixtures("keyboard")
 def test_nothing_is_written_after_an_interruption(store, models, monkeypatch):
     """Zarr goes on in a thread of its own where waiting for it is interrupted."""
     create, began = ObsColumns._create, threading.Event()

@@ -120,6 +120,7 @@ def test_what_a_signal_keeps_from_being_used_is_left() -> None:
     assert steps == ["left"]
 
 
+@pytest.mark.usefixtures("keyboard")
 def test_ctrl_c_waits_where_signals_are_not_handled() -> None:
     def run() -> None:
         with signals.uninterrupted(), signals.uninterrupted():
