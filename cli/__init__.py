@@ -19,9 +19,12 @@ PROGRAM = "ooc-svm"
 
 def main() -> NoReturn:
     """Run the command line of this process; the entry point of the script ``ooc-svm``."""
+    import atexit
     import gc
     import os
 
+    # Registered first, it is called last.
+    atexit.register(_ignore_signals)
     # Importing makes many objects that stay. By default they are looked through 200 times, which takes 0.05
     # seconds more.
     gc.set_threshold(20_000)
@@ -42,6 +45,14 @@ def main() -> NoReturn:
     # Otherwise the garbage collector visits every object of all libraries again, for 0.25 seconds.
     gc.freeze()
     sys.exit(code)
+
+
+def _ignore_signals() -> None:
+    """All is done: Python has no handlers while it takes itself down, and a signal would end it by number."""
+    import signal
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _end_at_once(code: int) -> NoReturn:
